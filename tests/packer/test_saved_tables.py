@@ -3,6 +3,7 @@ wrote it. That each kind of source can be saved, the corpus of layouts shows."""
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import random
@@ -23,12 +24,13 @@ from pictures import encoded, picture, save
 from running import pack, run_here
 from store_server import Server, limit_spools, serving
 
-from rawpack_packer.destination import journal
+from rawpack_packer.destination import files, journal
 from rawpack_packer.job import opening, saved_tables
 from rawpack_packer.job.saved_tables import SavedTables, TablesNote
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.table.remote_files import Spool
-from rawpack_packer.sources.table.saved import Loading, bare, is_below
+from rawpack_packer.sources.table.saved import Loading, bare
+from rawpack_packer.sources.table.saved_types import is_below
 from rawpack_packer.testing.engines import check_files, settled_files
 
 SMALL = ("--size", 32, "--shard-size", 1, "--max-rejects", 1)
@@ -179,6 +181,49 @@ def test_another_version_scans_again(
     assert opens == [str(sources / "photos")]
 
 
+@pytest.mark.parametrize("name", ["columns.npy", "table.json"])
+@pytest.mark.parametrize("left", [0.5, None])
+def test_half_a_table_is_none(sources: Path, tmp_path: Path, opens: list[str], name: str, left: float | None) -> None:
+    """The source is scanned again, and the store is that of an undisturbed run."""
+    pack(sources / "photos", tmp_path / "once", *SMALL)
+    stop("pack", *SMALL, sources / "photos", tmp_path / "store")
+    file = tmp_path / "store" / ".rawpack" / "table" / name
+    if left is None:
+        file.unlink()
+    else:
+        os.truncate(file, int(file.stat().st_size * left))
+    opens.clear()
+    pack(sources / "photos", tmp_path / "store", *SMALL)
+    assert opens == [str(sources / "photos")]
+    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
+
+
+@pytest.mark.parametrize("options", [("photos",), ("--holdout", "val=2", "photos")])
+@pytest.mark.parametrize("name", ["columns.npy", "table.json.tmp"])
+def test_a_disk_that_is_full_before_the_table_is_written(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], name: str
+) -> None:
+    """Nothing of the table is left, and the same command packs once there is room."""
+    *asked, source = options
+    command, whole = ("pack", "--quiet", "--workers", 0, *SMALL, *asked, sources / source), files.sync_file
+    assert run_here(*command, tmp_path / "once").code == 0
+
+    def full(path: Path) -> None:
+        if path.name == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        whole(path)
+
+    monkeypatch.setattr(files, "sync_file", full)
+    ran = run_here(*command, tmp_path / "store")
+    assert (ran.code, "No space left on device" in ran.err, len(ran.err.splitlines())) == (1, True, 1), ran
+    assert not (tmp_path / "store" / ".rawpack" / "table").exists()
+    monkeypatch.setattr(files, "sync_file", whole)
+    assert run_here(*command, tmp_path / "store").code == 0
+    folders = [path.name for path in (tmp_path / "once").iterdir() if path.is_dir() and asked] or ["."]
+    for folder in folders:
+        check_files(settled_files(tmp_path / "store" / folder), settled_files(tmp_path / "once" / folder))
+
+
 def test_of_this_user_alone_and_only_while_packing(sources: Path, tmp_path: Path) -> None:
     pack(sources / "photos", tmp_path / "dry", *SMALL, "--dry-run")
     assert not (tmp_path / "dry").exists()
@@ -201,10 +246,10 @@ def plant(store: Path, change: Callable[[dict[str, Any]], None]) -> None:
     note = msgspec.json.decode(path.read_bytes())
     change(note)
     path.write_bytes(msgspec.json.encode(note))
-    job = store / ".rawpack" / "job"
-    noted = msgspec.msgpack.decode(job.read_bytes(), type=journal.JobNote)
     digest = saved_tables.xxhash.xxh3_128_hexdigest(path.read_bytes())
-    job.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(noted, table=digest)))
+    for job in store.rglob("job"):
+        noted = msgspec.msgpack.decode(job.read_bytes(), type=journal.JobNote)
+        job.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(noted, table=digest)))
 
 
 def _first(note: dict[str, Any], name: str) -> Any:

@@ -29,7 +29,7 @@ from store_server import find_by_itself, serving
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 pytest.importorskip("pyarrow", reason="rawpack[parquet] is not installed: no pyarrow")
 
-from command_lines import LINES, RISKIEST, Scene
+from command_lines import LINES, RISKIEST, SCANNED, Scene
 
 from rawpack import Reader
 
@@ -77,12 +77,22 @@ class Run:
     def temporary(self) -> Path:
         return self.folder / "tmp"
 
-    def __call__(self, kill: tuple[float, signal.Signals, random.Random | None] | None = None) -> Ran:
-        """Run the line. kill: after so many seconds, by which signal; a child that is drawn, or, for None, itself."""
+    def __call__(
+        self,
+        kill: tuple[float, signal.Signals, random.Random | None] | None = None,
+        at: tuple[str, int, signal.Signals] | None = None,
+    ) -> Ran:
+        """Run the line. kill: after so many seconds, by which signal; a child that is drawn, or, for None, itself. at:
+        itself, in which stage of it, at which step, by which signal: see `killed_at`."""
+        words, last_words = command(), self.folder / "last words"
+        if at is not None:
+            stage, step, number = at
+            program = str(Path(__file__).parents[1] / "support" / "killed_at.py")
+            words = [sys.executable, program, stage, str(step), number.name, str(self.scene.root), str(last_words)]
         caches = {"RAWPACK_CACHE": f"{self.folder / 'cache'}", "TMPDIR": f"{self.temporary}", "RAWPACK_MARK": self.mark}
         start = monotonic()
         process = subprocess.Popen(
-            [*command(), *self.words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [*words, *self.words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             encoding="utf-8", env=environment(**caches),
         )  # fmt: skip
         try:
@@ -102,6 +112,9 @@ class Run:
             out, err = process.communicate(timeout=ENDS_S)
         finally:
             process.kill()
+        if at is not None and last_words.exists():
+            killed, itself = at[2].name, True
+            last_words.unlink()
         return Ran(process.returncode, out, err, monotonic() - start, killed, itself)
 
     def _send(
@@ -200,7 +213,21 @@ class Kills:
             share *= 0.7  # the machine is less busy than it was
         else:
             pytest.fail(f"it always ended before it was killed: {line}")
-        drawn = f"{ran.killed} to {'it' if ran.itself else 'a child'} after {share:.0%}: {line}\n{ran.code} {ran.err}"
+        when = f"to {'it' if ran.itself else 'a child'} after {share:.0%}"
+        self._run_again(run, ran, wanted, f"{ran.killed} {when}: {line}")
+
+    def kill_in(self, stage: str, line: str, dice: random.Random) -> None:
+        """The same in a stage of it: see `killed_at`."""
+        wanted, step = self.undisturbed(line), dice.randrange(8)
+        number = dice.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
+        while not (ran := (run := self.run(line))(at=(stage, step, number))).killed:
+            assert step, f"it has no {stage}: {line}"
+            step //= 2
+        self._run_again(run, ran, wanted, f"{ran.killed} at step {step} of the {stage}: {line}")
+
+    def _run_again(self, run: Run, ran: Ran, wanted: Undisturbed, drawn: str) -> None:
+        line = run.line
+        drawn += f"\n{ran.code} {ran.err}"
         print(f"RAWPACK_SEED={SEED}: {drawn}")
         self._check_killed(run, ran, wanted, drawn)
         # Only a child was killed, or the command after its commit: an append adds nothing twice, and says so.
@@ -258,11 +285,31 @@ def kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kills]:
         assert shared_memory() <= before
 
 
+STAGES = ("scan", "table")
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", range(10))
-def test_ten_kills(kills: Kills, number: int) -> None:
-    """Of ten command lines that are drawn."""
-    kills.kill(random.Random(SEED).sample(LINES, 10)[number], random.Random(f"{SEED} {number}"))
+@pytest.mark.parametrize("number", range(6))
+def test_six_kills(kills: Kills, number: int) -> None:
+    """Of six command lines that are drawn."""
+    kills.kill(random.Random(SEED).sample(LINES, 6)[number], random.Random(f"{SEED} {number}"))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("stage", STAGES)
+def test_four_kills_while_a_source_is_scanned(kills: Kills, stage: str, number: int) -> None:
+    """And while the table of that is written, which is not used unless it is whole."""
+    kills.kill_in(stage, random.Random(SEED).sample(SCANNED, 2)[number], random.Random(f"{SEED} {stage} {number}"))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("line", SCANNED)
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("number", range(20))
+def test_twenty_kills_in_each_scan(kills: Kills, stage: str, line: str, number: int) -> None:
+    kills.kill_in(stage, line, random.Random(f"{SEED} {stage} {line} {number}"))
 
 
 @pytest.mark.soak

@@ -95,6 +95,19 @@ RISKIEST = (
 )
 """What reads through files before it packs, makes several stores, writes elsewhere, or changes a store in place."""
 
+SCANNED = (
+    _packing("-j 2", "@folder"),
+    _packing("-j 0", "@jsonl"),
+    _packing("-j 2", "@webdataset"),
+    _packing("-j 2", "@targz"),
+    _packing("-j 0", "@zip"),
+    _packing("-j 2 --holdout val=0.2", "@folder", "+sets"),
+    _packing("-j 0 --splits train,val", "@divided", "+sets"),
+    "append -q -j 2 @more =store",
+    "append -q -j 0 @more.tar =store-lmdb",
+)
+"""What saves a table of what it scanned: of files, rows and members; of several stores; beside a store."""
+
 
 class Scene:
     """The sources and stores of command lines, each made when the first line needs it, and the server they ask."""

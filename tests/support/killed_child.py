@@ -86,6 +86,9 @@ class Killer:
             if path.is_file():
                 os.truncate(path, path.stat().st_size // 2)
         self._words.write_text(what)
+        self._send()
+
+    def _send(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -154,9 +154,9 @@ def left_by(destination: Path) -> str | None:
 
 
 def has_only_spool(destination: Path) -> bool:
-    """Whether all that the work folder holds is the spool of a source, and its tables."""
+    """Whether there is a work folder, and all that it holds is the spool of a source, and its tables."""
     names = _names_of_work(destination)
-    return bool(names and names <= {SPOOL, TABLE})
+    return names is not None and names <= {SPOOL, TABLE}
 
 
 def remove_spool(folder: Path) -> None:

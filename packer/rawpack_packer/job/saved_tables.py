@@ -11,29 +11,34 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from rawpack import __version__
+from rawpack.disk.splits import is_split_name
 from rawpack.errors import RawpackError
 from rawpack.remote.url import is_url, join
 from rawpack.system import writing
+from rawpack.system.machine import memory_limit_bytes
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination.files import TABLE, WORK
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.sources import Table
-from rawpack_packer.sources.table.named_files import expanded
+from rawpack_packer.sources import Table, names_others
+from rawpack_packer.sources.table.named_files import expanded, is_pattern
 from rawpack_packer.sources.table.remote_files import Spool, folder_of
-from rawpack_packer.sources.table.saved import Loading, NotSavedError, Places, Saving, bare, is_below
+from rawpack_packer.sources.table.saved import Loading, NotSavedError, Places, Saving, bare
+from rawpack_packer.sources.table.saved_types import is_below
 
 _COLUMNS, _NOTE = "columns.npy", "table.json"
 _MOST_NOTE = 1 << 30
@@ -46,7 +51,8 @@ _SIGNATURE = {
 """Parameters of URLs, in lower case, that say who may read a file, and change from day to day: those of S3, CloudFront,
 Google Cloud Storage, Azure and others."""
 
-
+_FOLDERS = ("fields", "images", "labels_dir")
+"""Options of sources that may name folders of their files."""
 _PART_OF_A_SET = ("annotations", "meta")
 """Folders of sets, as COCO and LeRobot name them, that have one that describes all: files next to them belong to it."""
 
@@ -86,25 +92,29 @@ class SavedTables:
         self.digest = ""
         """That of `table.json`, which the note of the job has too."""
 
-    def load(self, noted: Collection[str]) -> bool:
+    def load(self, noted: Collection[str], names: Collection[str] | None = ("",)) -> bool:
         """Load the tables of an earlier run of this command. Returns whether it left some that can be used, made by
-        this version. noted: the digests that notes of its jobs have. Raises PackError where links or the like are in
-        their place."""
+        this version. noted: the digests that notes of its jobs have. names: those of the tables; None for any that
+        splits may have. Raises PackError where links or the like are in their place."""
+        most = (memory_limit_bytes() or sys.maxsize) // 2  # the scan took more
         try:
-            text = writing.read(self._folder / _NOTE, _MOST_NOTE)
+            text = writing.read(self._folder / _NOTE, min(_MOST_NOTE, most))
             with writing.reopen(self._folder / _COLUMNS) as file:
-                columns = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+                columns = _read_columns(file, most)
+        except (OSError, ValueError, EOFError, MemoryError):
             return False
         self.digest = xxhash.xxh3_128_hexdigest(text)
         try:
             note = msgspec.json.decode(text, type=TablesNote)
-            whole = columns.dtype == np.uint8 and columns.ndim == 1
-            if self.digest in noted and note.version == __version__ and note.asked == self._asked(note.salt) and whole:
-                if xxhash.xxh3_128_hexdigest(columns) != note.columns:
+            fitting = all(map(is_split_name, note.tables)) if names is None else note.tables.keys() == {*names}
+            if (
+                self.digest in noted and fitting
+                and note.version == __version__ and note.asked == self._asked(note.salt)
+            ):  # fmt: skip
+                if xxhash.xxh3_128_hexdigest(columns.data) != note.columns:
                     raise ValueError("other columns")
-                columns.flags.writeable = False
                 loading, when = Loading(note.nodes, columns, self._places), datetime.fromisoformat(note.when)
+                when.astimezone(UTC).replace(tzinfo=None)  # raises OverflowError
                 tables = {name: loading.table(number) for name, number in note.tables.items()}
                 for name, table in tables.items():
                     journal.note_digest(table, note.digests[name])
@@ -137,14 +147,18 @@ class SavedTables:
             )  # fmt: skip
         except (NotSavedError, UnicodeEncodeError):
             return
-        writing.make_folder(self._folder, private=True)
-        with writing.create(self._folder / _COLUMNS, private=True) as file:
-            header = {"descr": "|u1", "fortran_order": False, "shape": (saving.size,)}
-            np.lib.format.write_array_header_1_0(file, header)
-            for block in saving.blocks:
-                file.write(block)
-        files.sync_file(self._folder / _COLUMNS)
-        files.write_whole(self._folder / _NOTE, text, self._folder / f"{_NOTE}.tmp", private=True)
+        try:
+            writing.make_folder(self._folder, private=True)
+            with writing.create(self._folder / _COLUMNS, private=True) as file:
+                header = {"descr": "|u1", "fortran_order": False, "shape": (saving.size,)}
+                np.lib.format.write_array_header_1_0(file, header)
+                for block in saving.blocks:
+                    file.write(block)
+            files.sync_file(self._folder / _COLUMNS)
+            files.write_whole(self._folder / _NOTE, text, self._folder / f"{_NOTE}.tmp", private=True)
+        except OSError:
+            writing.remove_folder(self._folder)
+            raise
         self.digest = xxhash.xxh3_128_hexdigest(text)
 
     def _asked(self, salt: str) -> str:
@@ -154,16 +168,40 @@ class SavedTables:
 
     @cached_property
     def _places(self) -> Places:
-        named = [path for value in self._options.values() for path in _paths_in(value) if Path(path).exists()]
-        folders = dict.fromkeys(_folder(path) for path in (*self._source.split("::"), *named) if not is_url(path))
-        whole = [os.path.dirname(folder) for folder in folders if os.path.basename(folder) in _PART_OF_A_SET]  # noqa: PTH119, PTH120
-        return Places([*folders, *whole], self._spool, self._whole_url)
+        options = [self._options[name] for name in _FOLDERS if name in self._options]
+        named = [path for value in options for path in _paths_in(value) if os.path.isdir(path)]  # noqa: PTH112
+        folders, files = dict.fromkeys(map(os.path.abspath, named)), list[str]()
+        for path in self._names:
+            place = "" if is_url(path) else _existing(path)
+            if place and not os.path.isdir(place):  # noqa: PTH112
+                files.append(place)
+                place = os.path.dirname(place) if self._names_others(path) else ""  # noqa: PTH120
+            if place:
+                folders[place] = None
+                if os.path.basename(place) in _PART_OF_A_SET:  # noqa: PTH119
+                    folders[os.path.dirname(place)] = None  # noqa: PTH120
+        if is_pattern(self._source):  # which nothing is read by, either
+            files += [os.path.abspath(part) for part in self._source.split("::") if not is_url(part)]  # noqa: PTH100
+        return Places([*folders], files, os.path.abspath(self.place), self._spool, self._whole_url)  # noqa: PTH100
+
+    @cached_property
+    def _names(self) -> Sequence[str]:
+        """The paths and URLs that the source stands for."""
+        from rawpack_packer.sources.archives.source import split_path
+
+        return expanded(split_path(self._source)[0], self._spool, whole=False)
+
+    def _names_others(self, path: str) -> bool:
+        """Whether a file, also one behind a URL, names others, which are read with it."""
+        return names_others(urlsplit(path).path if is_url(path) else path, self._options.get("kind"))
 
     def _whole_url(self, url: str) -> str:
         if url in self._urls:
             return self._urls[url]
         for known, whole in self._urls.items():
-            for above, full in ((known, whole), (bare(folder_of(known)), folder_of(whole))):
+            folders = [(known, whole)]
+            folders += [(bare(folder_of(known)), folder_of(whole))] if self._names_others(known) else []
+            for above, full in folders:
                 rest = url.removeprefix(f"{above.rstrip('/')}/")
                 if rest != url and is_below(rest):
                     return join(full, rest)
@@ -172,9 +210,7 @@ class SavedTables:
     @cached_property
     def _urls(self) -> Mapping[str, str]:
         """The URLs that the source names, by what is saved of each."""
-        from rawpack_packer.sources.archives.source import split_path
-
-        return {bare(url): url for url in expanded(split_path(self._source)[0], self._spool, whole=False)}
+        return {bare(url): url for url in self._names}
 
 
 def saved_tables(
@@ -184,10 +220,12 @@ def saved_tables(
     run_options: RunOptions,
     spool: Spool | None,
     *more: object,
+    names: Collection[str] | None = ("",),
     jobs: Iterable[Path] = (),
     kind: type[journal.JobNote] = journal.JobNote,
 ) -> SavedTables | None:
-    """The tables of a job, with those that an earlier run left; None where the source is no path. jobs: the folders of
+    """The tables of a job, with those that an earlier run left; None where the source is no path. names: of the tables,
+    see `SavedTables.load`. jobs: the folders of
     the stores, if `place` is not that of the only one. kind: of the notes in them. See `SavedTables`."""
     if spool is None or not isinstance(source, str | os.PathLike):
         return None
@@ -197,7 +235,7 @@ def saved_tables(
             note = journal.read_note(folder, kind)
             noted |= set() if note is None else {note.table}
     if noted - {""}:
-        tables.load(noted)
+        tables.load(noted, names)
     return tables
 
 
@@ -228,9 +266,19 @@ def _paths_in(option: Any) -> Iterator[str]:
             yield from _paths_in(part)
 
 
-def _folder(path: str) -> str:
-    """The folder that a path names, or the one that holds what it names."""
-    folder = os.path.abspath(path)  # noqa: PTH100
-    while not os.path.isdir(folder):  # noqa: PTH112
-        folder = os.path.dirname(folder)  # noqa: PTH120
-    return folder
+def _existing(path: str) -> str:
+    """What a path names; where nothing is there, as where it goes into a file, what is above it."""
+    place = os.path.abspath(path)  # noqa: PTH100
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)  # noqa: PTH120
+    return place
+
+
+def _read_columns(file: IO[bytes], most: int) -> NDArray[np.uint8]:
+    """The bytes in a .npy file, of which its header says nothing else. Raises ValueError."""
+    np.lib.format.read_magic(file)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    size = os.fstat(file.fileno()).st_size - file.tell()
+    if dtype != np.uint8 or shape != (size,) or size > most:
+        raise ValueError("other columns")
+    return np.frombuffer(file.read(), np.uint8)

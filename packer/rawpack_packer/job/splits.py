@@ -184,7 +184,9 @@ def splits_job(
     before = read_splits(where)
     stores = [where / name for name in (() if before is None else before.splits)]
     asked = (names, amounts, seed, group_by, split_by)
-    saved = saved_tables(source, source_options, where, run_options, spool, *asked, jobs=stores)
+
+    def kept(names: Sequence[str] | None) -> SavedTables | None:
+        return saved_tables(source, source_options, where, run_options, spool, *asked, names=names, jobs=stores)
 
     def opened(part: Any, split: str | None = None, named: str = "", **more: str) -> Table:
         about = {**source_options, **more}
@@ -202,7 +204,7 @@ def splits_job(
         if any(option is not None for option in (names, amounts, seed, group_by)):
             others = f"{opt.splits}, {opt.holdout}, {opt.seed} and {opt.group_by}"
             raise UsageError(f"{opt.split_by} divides the source by itself: leave out {others}")
-        by, run_options = draws.parse_split_by(split_by), run_options.connected()
+        by, run_options, saved = draws.parse_split_by(split_by), run_options.connected(), kept(None)
         if saved is not None and saved.tables:
             chosen = SplitSet(splits=tuple(saved.tables), split_by=by.text)
             return Splits(where, saved.tables, chosen, made, run_options, saved=saved)
@@ -219,7 +221,7 @@ def splits_job(
         raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
     chosen = set_of(names, amounts, seed, group_by)
     check(where, opening.paths_of(source), chosen, restart=run_options.restart)
-    run_options, drawn = run_options.connected(), None
+    run_options, drawn, saved = run_options.connected(), None, kept(chosen.splits)
     if saved is not None and saved.tables:
         return Splits(where, saved.tables, chosen, made, run_options, saved=saved)
     if divided is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.dataset import open_dataset
     from rawpack_packer.sources.folder import DividedError
     from rawpack_packer.sources.listing.lines import BadListingError
-    from rawpack_packer.sources.registry import KINDS, is_there, kinds_at, open_source, stop_above_splits
+    from rawpack_packer.sources.registry import KINDS, is_there, kinds_at, names_others, open_source, stop_above_splits
     from rawpack_packer.sources.store import open_stores
     from rawpack_packer.sources.table.table import Table
 
@@ -34,6 +34,7 @@ __all__ = [
     "Table",
     "is_there",
     "kinds_at",
+    "names_others",
     "open_dataset",
     "open_source",
     "open_stores",
@@ -47,7 +48,7 @@ _LAZY = {
     "Table": "table.table",
     "open_dataset": "dataset",
     "open_stores": "store",
-    **dict.fromkeys(("KINDS", "is_there", "kinds_at", "open_source", "stop_above_splits"), "registry"),
+    **dict.fromkeys(("KINDS", "is_there", "kinds_at", "names_others", "open_source", "stop_above_splits"), "registry"),
 }
 """Name -> its module. A worker needs only the module of the source whose samples it gets."""
 

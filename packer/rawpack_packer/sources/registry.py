@@ -8,6 +8,7 @@ source or any map-style dataset. If it has an attribute `accepts`, a function of
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,12 +71,14 @@ _ROWS = (
         name="coco", open="detection.coco:open_coco",
         reads="COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions",
         options=("images", "fields"),
+        names_others=True,
         signs=[Signs(strength=Strength.SOME, file=r"\.json$", decides="detection.coco:is_coco")],
     ),
     SourceKind(
         name="cvat", open="detection.cvat:open_cvat",
         reads="CVAT's annotations.xml of images: boxes, polygons, points, skeletons",
         options=("images", "classes"),
+        names_others=True,
         signs=[Signs(
             strength=Strength.CONTENT, file=r"\.xml$", contains=("annotations.xml",),
             decides="detection.cvat:is_cvat",
@@ -109,6 +112,7 @@ _ROWS = (
         name="lerobot", open="lerobot.source:open_lerobot",
         reads="LeRobot's datasets, v2 and v3: episodes with videos of cameras, states and actions",
         options=("image_column", "columns", "episodes"),
+        names_others=True,
         signs=[Signs(
             strength=Strength.CONTENT, file=r"(^|/)meta/info\.json$", contains=("meta/info.json",), inside=True,
             decides="lerobot:is_lerobot",
@@ -129,6 +133,7 @@ _ROWS = (
             ),
         ],
         splits="listing.metadata:splits_of",
+        names_others=True,
     ),
     *(
         SourceKind(
@@ -136,7 +141,7 @@ _ROWS = (
             signs=[Signs(
                 strength=Strength.CONTENT, file=r"(^|/)index\.json$", contains=_INDEXES, decides=f"chunks:is_{name}",
             )],
-            splits="chunks:splits_of", remote=True, extra="parquet", extra_for="compressed shards",
+            splits="chunks:splits_of", names_others=True, remote=True, extra="parquet", extra_for="compressed shards",
         )
         for name, reads in (
             ("litdata", "chunks of litdata: a folder with an index.json"),
@@ -212,6 +217,7 @@ _ROWS = (
         name="yolo", open="detection.yolo:open_yolo",
         reads="images with YOLO's text files, in Ultralytics' layout, by its data.yaml, or in two folders",
         options=("classes", "images", "labels_dir", "skip_unreadable"),
+        names_others=True,
         signs=[
             Signs(file=r"\.ya?ml$"),
             Signs(
@@ -237,9 +243,8 @@ def open_source(
 ) -> Table:
     """The samples at `path`. kind: one of `KINDS` or of the plugins; None finds it from what `path` is.
 
-    spool: what fetches files behind URLs, and where an earlier run kept what it found in archives; without one, URLs
-        are refused. progress: called now and then with
-        the number of entries of the source that were looked at.
+    spool: what fetches files behind URLs; without one, URLs are refused.
+    progress: called now and then with the number of entries of the source that were looked at.
     divided: whether the user says what the splits are, so that nobody asks.
     options: of that kind; None, False and () are as if left out.
     Raises UsageError, one line that names the path and the cure, for what is not a source, and for another kind's
@@ -285,6 +290,14 @@ def open_source(
 def kinds_at(listing: Listing) -> list[str]:
     """The kinds of which a local path shows the strongest signs; several if these are of one strength."""
     return next(surest(KINDS.values(), listing), [])
+
+
+def names_others(path: str, kind: str | None) -> bool:
+    """Whether a file at a path, by its name alone, may name others in its folder, which are read with it. kind: that of
+    the source, if the user says so."""
+    rows = [row for row in KINDS.values() if row.names_others and kind in (None, row.name)]
+    signs = [sign.file for row in rows for sign in row.signs if sign.file]
+    return bool(rows) and (kind is not None or any(re.search(sign, path, re.IGNORECASE) for sign in signs))
 
 
 def is_there(listing: Listing) -> bool:

@@ -105,6 +105,8 @@ class SourceKind:
     stops_at_annotations: bool = False
     """Whether it loses what describes the images beside them, and so stops there unless it was asked for: then it is
     opened with `detected=`."""
+    names_others: bool = False
+    """Whether a file of this kind names others in its folder, which are read with it."""
     remote: bool = False
     """Whether it takes URLs too: then it is opened with `spool=`."""
     extra: str = ""

@@ -14,6 +14,7 @@
 | `assemble.py` | what a scan found, as a table: the last step of each kind |
 | `foreign.py` | sources of other packages as tables |
 | `saved.py` | tables as one array and plain values, for a run that resumes |
+| `saved_types.py` | what these may hold: classes, types, bounds |
 
 A column reads its values in one of seven ways:
 

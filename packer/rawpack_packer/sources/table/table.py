@@ -220,10 +220,10 @@ class Table:
 
     def probes(self) -> Rows:
         """The samples that are read again: see `probed`."""
-        every = np.arange(len(self), dtype=np.int64)
+        count = min(len(self), _PROBED)
         if self.probed == "spread":
-            return every[np.unique(np.linspace(0, len(every) - 1, min(len(every), _PROBED), dtype=np.int64))]
-        return every[: _PROBED if self.probed else 0]
+            return np.unique(np.linspace(0, len(self) - 1, count, dtype=np.int64))
+        return np.arange(count if self.probed else 0, dtype=np.int64)
 
     def unlabelled(self) -> int:
         """How many samples have label -1, without those of which it is known that they are rejected."""
