@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,20 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source: Pat
         assert ran.code == 2, (layout, size)
         assert "free some space" in ran.err
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not os.path.ismount("/dev/shm"), reason="needs /dev/shm")
+def test_a_file_system_in_memory_has_no_more_than_the_memory(source: Path) -> None:
+    """However large it says it is: packing stops with what memory is left, nothing is written, and a dry run
+    says so."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        store = Path(folder, "store")
+        pack = ("pack", "--workers", 0, "--size", 64, "--max-rejects", 2, source)
+        with mock.patch("rawpack.system.machine.available_memory_bytes", return_value=50_000):
+            ran, dry = run_here(*pack, store), run_here(*pack, "--dry-run", "--json", store)
+            assert (ran.code, list(Path(folder).iterdir())) == (2, [])
+        assert f"{store} has 50 kB free of memory, where its files are kept: free some space" in ran.err
+        assert json.loads(dry.out)["free_bytes"] == 50_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

@@ -145,8 +145,8 @@ class Export:
             need, free = self.need_bytes(), destinations.free_bytes(self.folder)
             if need > free:
                 raise UsageError(
-                    f"the files need about {text.size(need)}, and {self.folder} has {text.size(free)} free: free some "
-                    "space, or name a folder on another disk"
+                    f"the files need about {text.size(need)}, and {self.folder} has {text.size(free)} free"
+                    f"{destinations.in_memory_words(self.folder)}: free some space, or name a folder on another disk"
                 )
         try:
             with files.refusals_named(self.folder):

@@ -26,7 +26,7 @@ from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.destination.files import SPOOL, WORK
-from rawpack_packer.destination.folder import own_bytes, takes_files
+from rawpack_packer.destination.folder import in_memory_words, own_bytes, takes_files
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.options import opt
@@ -236,6 +236,6 @@ def check_space(path: Path, jobs: Sequence[Job], free: int) -> None:
         spooled = own_bytes(path / WORK / SPOOL)
         beside = f" beside the {text.size(spooled)} of the source that are kept there until then" if spooled else ""
         raise UsageError(
-            f"the store needs about {text.size(need)}{extra}, and {path} has {text.size(free)} free{beside}: free some "
-            f"space, or choose a smaller {opt.size} or {opt.format('lmdb')}"
+            f"the store needs about {text.size(need)}{extra}, and {path} has {text.size(free)} free"
+            f"{in_memory_words(path)}{beside}: free some space, or choose a smaller {opt.size} or {opt.format('lmdb')}"
         )
