@@ -38,6 +38,10 @@ _SHORT = {
     "lmdb 256 q90": "JPEG",
 }
 """The stores of README -> what they contain."""
+_IMAGENET, _PACKED, _MEMORY = 1_281_167, 145, 25
+"""ImageNet's photographs, how many of them a core packs in a second, and gigabytes of memory."""
+_BYTES = {"memmap 256": 196_648, "memmap 256 ycgco420": 98_344, "lmdb 256 q90": 19_040}
+"""What one of them takes in a store."""
 _OPTIONS = ["--color", "rgb", "--color", "ycgco420"]
 _HEAD = ("format, size, quality", "whole set", "images/s", "augmented", "per core", "first batch", "cold", "PSNR, SSIM")
 _ROUNDS = 3
@@ -118,16 +122,26 @@ def short_table(plan: dict[str, Any], files: dict[str, tuple[float, float]], fil
         one = found[name]
         loss = "none" if one["psnr_db"] is None else f"{one['psnr_db']:.1f} dB"
         rates = rounded(best_rate(one)), median(one["augmented"]["images_per_s"])
-        rows.append((f"`{name}`", contains, f"{one['store_bytes'] / 1e6:,.1f} MB", *rates, loss))
+        rows.append((f"`{name}`", contains, f"{one['store_bytes'] / 1e6:,.1f} MB", *rates, loss, imagenet(name)))
     way = "torch" if "torch" in files else "pool"
     told = (
-        f"Augmented: with random crops and flips. The {plan['samples']:,} files: {file_bytes / 1e6:,.1f} MB, "
+        "Augmented: with random crops and flips. ImageNet: 1.28 million photographs, packed on 2 cores, and whether "
+        f"they fit into {_MEMORY} GB of memory ([how much?](docs/how-to/estimate.md)). "
+        f"The {plan['samples']:,} files: {file_bytes / 1e6:,.1f} MB, "
         f"{rounded(files[way][1])} images/s by {'a `DataLoader`' if way == 'torch' else 'plain workers'}, "
         f"{rounded(files[f'{way}, augmented'][1])} augmented ([all "
         "stores](docs/explanation/performance.md#size-against-speed))."
     )
-    shown = markdown(("store", "contains", "whole set", "images/s", "augmented", "loss of the resized image"), rows)
+    shown = markdown(
+        ("store", "contains", "whole set", "images/s", "augmented", "loss of the resized image", "ImageNet"), rows
+    )
     return f"{shown}\n\n{textwrap.fill(told, 120, break_long_words=False, break_on_hyphens=False)}"
+
+
+def imagenet(name: str) -> str:
+    """What the store of all of ImageNet takes, by docs/how-to/estimate.md: disk, time and memory."""
+    size, minutes = _IMAGENET * _BYTES[name] / 1e9, _IMAGENET / (_PACKED * 2) / 60
+    return f"{size:.0f} GB, about {round(minutes / 5) * 5} min, {'fits' if size <= _MEMORY else 'does not fit'}"
 
 
 def table(

@@ -32,8 +32,8 @@ from rawpack_packer.destination.files import SPOOL, WORK
 from rawpack_packer.destination.folder import in_memory_words, own_bytes, takes_files
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
-from rawpack_packer.options import opt
-from rawpack_packer.recipe import Recipe, make_recipe
+from rawpack_packer.options import RECIPE, opt
+from rawpack_packer.recipe import Recipe, files_as_they_are, make_recipe
 from rawpack_packer.recipe.fields import exact_bytes, part_rows, picture_field, store_fields
 from rawpack_packer.recipe.tables import is_jpeg, output_format
 from rawpack_packer.samples.sample import prepare_sample
@@ -66,8 +66,6 @@ _FOR_FILES = 0.9
 """The share of the available memory that files may take."""
 _MUCH = 1.5
 """Times the files: from there on, a store of raw pixels is called large."""
-_OF_ANY_FORMAT = ("size", "sizes", "crop", "fit", "interpolation", "max_pixels", "fast", "curate", "shard_size")
-"""The options of a recipe that say nothing of the format."""
 
 
 @dataclass(frozen=True)
@@ -279,11 +277,13 @@ def memory_for_files() -> int | None:
 
 def jpeg_bytes(source: Table, recipe: Recipe, workers: int) -> int:
     """About what a store of JPEG files takes that has the images of this recipe's; 0 if there can be none."""
-    kept = {name: getattr(recipe, name) for name in _OF_ANY_FORMAT}
+    if is_jpeg(recipe.encoding) or recipe.depth:
+        return 0
+    small = make_recipe(format="lmdb", color=recipe.pixels)
+    kept = {one.name: getattr(recipe, one.name) for one in RECIPE if not one.of_some_formats}
+    kept |= {"format": small.format, "color": small.color, "check": small.check, "sizes": recipe.sizes}
     try:
-        if is_jpeg(recipe.encoding) or recipe.depth:
-            return 0
-        small = msgspec.structs.replace(make_recipe(format="lmdb", color=recipe.pixels), **kept)
+        small = msgspec.structs.replace(small, **kept)
         return estimate(source, small, store_fields(small, source), workers, SAMPLES).store_bytes
     except UsageError:
         return 0
@@ -299,7 +299,7 @@ def full_size_words(source: Table, recipe: Recipe, store_bytes: int) -> str:
         return ""
     times = store_bytes / max(1, int(files.sum()))
     scaled = exact_bytes({"image": picture_field(make_recipe(color=recipe.pixels))}) * len(source)
-    keep = f"{opt.format('lmdb')} with {opt.quality('keep')} keeps the JPEG files, and " if _are_jpeg(source) else ""
+    keep = f"{files_as_they_are()} keeps the JPEG files, and " if _are_jpeg(source) else ""
     return (
         f"raw pixels of full size take {text.size(store_bytes)}, {times:.1f} times the files: {keep}{opt.size(256)}, "
         f"the default, takes {text.size(scaled)}"
