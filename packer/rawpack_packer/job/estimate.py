@@ -43,11 +43,9 @@ if TYPE_CHECKING:
     from rawpack_packer.job.job import Job
 
 SAMPLES = 24
-"""How many samples are tried where the fields alone decide the bytes, and at least elsewhere."""
+"""How many samples are tried at least."""
 _MOST, _PATIENCE_S = 240, 3.0
-"""More are tried where sizes differ: up to so many, for so long."""
-_CLOCK_S = 1.5
-"""As long at least: the time differs from sample to sample, also where the bytes do not."""
+"""More are tried, since time and often sizes differ: up to so many, for so long."""
 _LEAST_DOUBT, _MOST_DOUBT = 0.2, math.sqrt(2) - 1
 """Of the time, in each direction: what a machine's speed changes from minute to minute; and such that the longest time
 is twice the shortest."""
@@ -116,7 +114,7 @@ def estimate(
     the source cannot be read at all.
     """
     exact, trials, began = exact_bytes(fields), list[_SampleTrial](), time.monotonic()
-    here, patience = source.at_hand(), _CLOCK_S if exact else _PATIENCE_S
+    here = source.at_hand()
     # The files of others would be fetched for one sample each.
     rows: Sequence[int] = range(len(source)) if here is None or not len(here) else here.tolist()
     parts = [source.part(rows[k], rows[k] + 1) for k in _spread(len(rows), samples)]
@@ -124,7 +122,7 @@ def estimate(
     with contextlib.closing(_trials(parts, recipe, fields, processes if hasattr(os, "fork") else 0)) as measured:
         for trial in measured:
             trials.append(trial)
-            if len(trials) >= SAMPLES and time.monotonic() - began > patience:
+            if len(trials) >= SAMPLES and time.monotonic() - began > _PATIENCE_S:
                 break
     packed = [trial for trial in trials if trial.stored]
     took = [trial.seconds for trial in trials]
