@@ -38,6 +38,10 @@ _SHORT = {
     "lmdb 256 q90": "JPEG",
 }
 """The stores of README -> what they contain."""
+_IMAGENET, _PACKED, _MEMORY = 1_281_167, 145, 25
+"""ImageNet's photographs, how many of them a core packs in a second, and gigabytes of memory."""
+_BYTES = {"memmap 256": 196_648, "memmap 256 ycgco420": 98_344, "lmdb 256 q90": 19_040}
+"""What one of them takes in a store."""
 _OPTIONS = ["--color", "rgb", "--color", "ycgco420"]
 _HEAD = ("format, size, quality", "whole set", "images/s", "augmented", "per core", "first batch", "cold", "PSNR, SSIM")
 _ROUNDS = 3
@@ -96,22 +100,29 @@ def short_table(plan: dict[str, Any], files: dict[str, tuple[float, float]], fil
         one = found[name]
         loss = "none" if one["psnr_db"] is None else f"{one['psnr_db']:.1f} dB"
         rates = rounded(best_rate(one)), median(one["reading"]["images_per_core_s"])
-        rows.append((f"`{name}`", contains, f"{one['store_bytes'] / 1e6:,.1f} MB", *rates, loss))
+        rows.append((f"`{name}`", contains, imagenet(name), *rates, loss))
     way = "torch" if "torch" in files else "pool"
     decoding = files[way][1] / compare_stores.workers()
     replaced = float(found["memmap 256"]["reading"]["images_per_core_s"]["median"]) / decoding
     machine = plan["machine"]
     about = (
-        f"Read without transforms on {machine['cpus']} CPU cores ({machine['cpu']}). The {plan['samples']:,} files: "
-        f"{file_bytes / 1e6:,.1f} MB, {rounded(files[way][1])} images/s by "
-        f"{'a `DataLoader`' if way == 'torch' else 'plain workers'}, {rounded(decoding)} a core. So a core that copies "
-        f"raw pixels replaces {rounded(replaced)} that decode ([all "
+        f"Read without transforms on {machine['cpus']} CPU cores ({machine['cpu']}). ImageNet: 1.28 million "
+        f"photographs, packed on 2 cores, and whether they fit into {_MEMORY} GB of memory ([how "
+        f"much?](docs/how-to/estimate.md)). The files of {plan['samples']:,} of them: {rounded(files[way][1])} images/s "
+        f"by {'a `DataLoader`' if way == 'torch' else 'plain workers'}, {rounded(decoding)} a core. So a core that "
+        f"copies raw pixels replaces {rounded(replaced)} that decode ([all "
         "stores](docs/explanation/performance.md#size-against-speed))."
     )
     shown = markdown(
-        ("store", "contains", "whole set", "images/s", "images/s a core", "loss of the resized image"), rows
+        ("store", "contains", "all of ImageNet", "images/s", "images/s a core", "loss of the resized image"), rows
     )
     return f"{shown}\n\n{textwrap.fill(about, 120, break_long_words=False, break_on_hyphens=False)}"
+
+
+def imagenet(name: str) -> str:
+    """What the store of all of ImageNet takes, by docs/how-to/estimate.md: disk, time and memory."""
+    size, minutes = _IMAGENET * _BYTES[name] / 1e9, _IMAGENET / (_PACKED * 2) / 60
+    return f"{size:.0f} GB, about {round(minutes / 5) * 5} min, {'fits' if size <= _MEMORY else 'does not fit'}"
 
 
 def table(

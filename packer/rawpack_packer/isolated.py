@@ -30,11 +30,13 @@ class IsolatedCalls:
         """timeout: seconds that one call may take. what: the calls read, printable."""
         self._timeout, self._what = timeout, what
         self._child: Child | None = None
+        self._ended = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended = True  # a call of another thread ends now, and is not repeated
         self.close()
 
     @property
@@ -52,7 +54,7 @@ class IsolatedCalls:
         try:
             return self._call(function, *args, **kwargs)
         except ChildDiedError as died:
-            if not is_killed(died.status):
+            if self._ended or not is_killed(died.status):
                 raise
         try:
             return self._call(function, *args, **kwargs)

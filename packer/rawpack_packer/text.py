@@ -108,6 +108,15 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
+def about(length: float) -> str:
+    """A duration with two digits: "1.6 s", "14 s", "3.2 min", "5 h"."""
+    for unit, most in (("s", 90), ("min", 90), ("h", 72)):
+        if length < most:
+            return f"{float(f'{max(length, 0.1):.2g}'):g} {unit}"
+        length /= 24 if unit == "h" else 60
+    return f"{float(f'{length:.2g}'):g} days"
+
+
 def rate(per_second: float) -> str:
     """ "1,234", and below ten "2.5"."""
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}".removesuffix(".0")

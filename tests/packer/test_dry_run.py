@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,12 @@ from running import FORMATS, pack, run_here
 from troubled import die, opening
 
 from rawpack import Reader
-from rawpack_packer.job.estimate import START_S, Estimate, check_space
+from rawpack.system.machine import cpus
+from rawpack_packer.job import estimate as estimates
+from rawpack_packer.job.estimate import Estimate, _doubt, check_space
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.summary import DryRun
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
 
@@ -66,12 +71,95 @@ def test_a_dry_run_knows_what_the_run_will_take(source: Path, tmp_path: Path, la
 
 
 def test_the_time_is_that_of_the_samples_tried(source: Path, tmp_path: Path) -> None:
-    """Samples that take a hundredth of a second each: 200 take two seconds in one worker, one second in two, and the
-    start of workers comes on top."""
+    """Samples that take a hundredth of a second each: 200 take two seconds in one worker, one second in two on two
+    cores, and the start of workers comes on top."""
     with opening(lambda _: time.sleep(0.01)):
         for workers in (0, 1, 2):
             plan = planned("--workers", workers, "--size", 16, source, tmp_path / "store")
-            assert plan["seconds"] >= COUNT * 0.01 / max(1, workers) + START_S * (workers > 0)
+            cores = max(1, min(workers, cpus()))
+            assert plan["seconds"] - plan["start_s"] >= COUNT * 0.01 / cores
+            assert (plan["cores"], plan["start_s"] > 0) == (cores, workers > 0)
+
+
+def test_the_range_of_the_time_is_narrow_and_holds() -> None:
+    """Of times as different as those of photographs, 24 give a range that contains what all of them take, 9 times of
+    10; it is never wider than from a time to twice as much, and of equal times a third as wide."""
+    random = np.random.default_rng(0)
+    everything = random.lognormal(0, 0.6, 20_000)
+    holds = 0
+    for _ in range(200):
+        took = random.choice(everything, 24)
+        most = 1 + _doubt(took)
+        holds += took.mean() / most <= everything.mean() <= took.mean() * most
+        assert most**2 < 2 + 1e-9
+    assert holds >= 180
+    assert 1.3 < (1 + _doubt([0.1] * 24)) ** 2 < 1.5
+    for took in ([], [0.1], [0.0, 0.0], [0.0, 100.0]):
+        assert 1.9 < (1 + _doubt(took)) ** 2 < 2 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("seconds", "doubt", "shown"),
+    [(4.0, 0.25, "3.2 to 5 s"), (100, 0.25, "80 s to 2.1 min"), (4500, 0.2, "62 min to 1.5 h"), (0.01, 0.2, "0.1 s")],
+)
+def test_the_time_is_a_range(seconds: float, doubt: float, shown: str) -> None:
+    guess = Estimate(24, 0, 10, 0, seconds, cores=2, doubt=doubt)
+    assert f"{shown} on 2 cores, estimated from 24 samples" in str(DryRun(guess, 1, "", 0))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs worker processes")
+def test_as_many_samples_are_tried_at_once_as_are_packed(source: Path) -> None:
+    """What packing will share with other workers, the tried samples share: memory, hyperthreads, the quota."""
+    parts = [open_source(source).part(k, k + 1) for k in range(12)]
+    recipe = make_recipe()
+
+    def attempt(*_: object) -> object:
+        return estimates._SampleTrial(0.0, {}, os.getpid())
+
+    with mock.patch.object(estimates, "_try", attempt):
+        for processes in (1, 2):
+            trials = list(estimates._trials(parts, recipe, {}, processes))
+            assert len(trials) == len(parts)
+            assert len({trial.raw for trial in trials} - {os.getpid()}) == processes
+        assert {trial.raw for trial in estimates._trials(parts, recipe, {}, 0)} == {os.getpid()}
+
+
+def test_a_dry_run_says_whether_the_store_stays_in_memory(source: Path, tmp_path: Path) -> None:
+    """And if not, what a store of JPEG files takes; a store that has them already names no other."""
+    args = ("pack", "--dry-run", "--workers", 0, "--size", 64, source, tmp_path / "store")
+    store = COUNT * (64 * 64 * 3 + 100)
+    for free, said in (
+        (store, f"memory fits into the {store / 1e6:.3g} MB that is available here"),
+        (store // 2, f"does not fit into the {store / 2e6:.3g} MB that is available here: epochs read from the disk; "
+         r"--format lmdb takes about \S+ kB, and fits"),
+        (100_000, r"--format lmdb takes about \S+ kB, and does not fit either"),
+    ):  # fmt: skip
+        with mock.patch("rawpack.system.machine.available_memory_bytes", return_value=free / 0.9):
+            assert re.search(said, " ".join(run_here(*args).out.split()))
+    with mock.patch("rawpack.system.machine.available_memory_bytes", return_value=1000):
+        ran = run_here(*args, "--format", "lmdb")
+    assert "read from the disk time" in " ".join(ran.out.split())
+
+
+def test_raw_pixels_of_full_size_are_called_large(source: Path, tmp_path: Path) -> None:
+    """By a dry run, and by packing before it begins: how many times the files, and what takes less. Not where the
+    images are scaled, stored as JPEG, or hardly grow."""
+    args = ("--workers", 0, "--max-rejects", 2, source, tmp_path / "store")
+    files = sum(path.stat().st_size for path in source.iterdir())
+    dry = planned(*args, "--size", "keep")
+    factor = f"{dry['store_bytes'] / files:.1f} times the files: --format lmdb with --quality keep keeps the JPEG files"
+    default = "--size 256, the default, takes 39.3 MB"
+    ran = run_here("pack", "--dry-run", *args, "--size", "keep")
+    assert all(words in " ".join(ran.out.split()) for words in (factor, default))
+    for options in (["--size", "keep", "--format", "lmdb"], ["--size", "300"]):
+        assert "times the files" not in run_here("pack", "--dry-run", *args, *options).out
+    ran = run_here("pack", *args, "--size", "keep")
+    assert factor in ran.err
+    assert default in ran.err
+    for k in range(30):
+        save(tmp_path / "noise" / f"{k}.png", np.random.default_rng(k).integers(0, 256, (40, 40, 3), np.uint8))
+    ran = run_here("pack", "--dry-run", "--workers", 0, "--size", "keep", tmp_path / "noise", tmp_path / "other")
+    assert "times the files" not in ran.out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")
@@ -99,6 +187,20 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source: Pat
         assert ran.code == 2, (layout, size)
         assert "free some space" in ran.err
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not os.path.ismount("/dev/shm"), reason="needs /dev/shm")
+def test_a_file_system_in_memory_has_no_more_than_the_memory(source: Path) -> None:
+    """However large it says it is: packing stops with what memory is left, nothing is written, and a dry run
+    says so."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        store = Path(folder, "store")
+        pack = ("pack", "--workers", 0, "--size", 64, "--max-rejects", 2, source)
+        with mock.patch("rawpack.system.machine.available_memory_bytes", return_value=50_000):
+            ran, dry = run_here(*pack, store), run_here(*pack, "--dry-run", "--json", store)
+            assert (ran.code, list(Path(folder).iterdir())) == (2, [])
+        assert f"{store} has 50 kB free of memory, where its files are kept: free some space" in ran.err
+        assert json.loads(dry.out)["free_bytes"] == 50_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

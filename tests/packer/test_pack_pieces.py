@@ -110,7 +110,7 @@ def main_on_a_full_disk(asked: Path, *args: Any) -> None:
         (asked / str(os.getpid())).touch()
         return mock.Mock(free=1 << 20)
 
-    with mock.patch("rawpack_packer.part.pieces.shutil.disk_usage", disk_usage):
+    with mock.patch("shutil.disk_usage", disk_usage):
         _main(*args)
 
 

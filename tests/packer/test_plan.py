@@ -551,6 +551,8 @@ def test_plan_recommends_the_smallest(planned: dict[str, Any], images: Path) -> 
     assert planned["recommended"] == min(planned["candidates"], key=lambda one: one["store_bytes"])["name"]
     assert planned["command"].startswith("rawpack pack --format ")
     assert planned["command"].endswith(f"{images} STORE")
+    assert planned["whole_set"].startswith(f"{planned['recommended']}: ")
+    assert re.search(r"fits into [\d.]+ [MGT]B of memory$", planned["whole_set"])
     assert [one["why"].split(":")[0] for one in planned["lost"]] == ["larger"]
 
 
@@ -579,6 +581,11 @@ def test_plan_shows_one_table(images: Path, tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (int("Recommended" not in ran.out), ""), ran
     assert re.search(r"\n  memmap 32 \*? +\d+ kB ", ran.out)
     assert "memory: 1 kB for files; too little for memmap 32, hdf5 32: judged from the disk." in ran.out
+    whole = re.search(r"\nThe whole set: (.*?)\.\n(?=\S)", ran.out, re.DOTALL)
+    assert whole is not None
+    cores = r"on (this core|these \d+ cores)"
+    takes = rf"\w+ 32: \d+ kB, about \S+ (s|min) {cores}, does not fit into 1 kB of memory"
+    assert re.fullmatch(takes, " ".join(whole[1].split()))
     assert not list(tmp_path.iterdir())
 
 

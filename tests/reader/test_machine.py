@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running import Packed
@@ -194,6 +196,28 @@ def test_shared_memory(tmp_path: Path) -> None:
     free = machine.shm_free_bytes(tmp_path)
     assert free is not None
     assert free > 0
+
+
+@pytest.mark.skipif(not hasattr(os, "major"), reason="needs device numbers")
+@pytest.mark.parametrize("version", [v1, v2])
+def test_files_in_memory_take_what_the_container_may_use(tmp_path: Path, version: Any) -> None:
+    """A tmpfs as large as the disk has free what the control group leaves; a disk, all of it."""
+    limits = {"memory.max": f"{GIB}", "memory.current": f"{GIB - 5000}", "memory.stat": "active_file 500\n"}
+    old = {"max": "limit_in_bytes", "current": "usage_in_bytes", "stat": "stat"}
+    if version is v1:
+        limits = {f"memory/memory.{old[name[7:]]}": text.replace("a", "total_a", 1) for name, text in limits.items()}
+    root = version(tmp_path / "root", "/", limits)
+    mounts = root / "proc/self/mountinfo"
+    device = tmp_path.stat().st_dev
+    mount = f"90 23 {os.major(device)}:{os.minor(device)} / /ram rw,nosuid shared:9 - {{}} none rw\n"
+    before = mounts.read_text()
+    for system, in_memory in (("tmpfs", True), ("ramfs", True), ("ext4", False)):
+        mounts.write_text(before + mount.format(system))
+        assert machine.is_in_memory(tmp_path, root) == in_memory
+        free = machine.free_bytes(tmp_path, root)
+        assert free == 5500 if in_memory else abs(free - shutil.disk_usage(tmp_path).free) < GIB
+    mounts.write_text("odd\n - tmpfs\n")
+    assert not machine.is_in_memory(tmp_path, root)
 
 
 def test_description_names_the_cpu(tmp_path: Path) -> None:

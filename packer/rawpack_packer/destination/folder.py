@@ -14,7 +14,7 @@ from rawpack.disk.manifest import NAME, Manifest
 from rawpack.disk.splits import read_splits, store_path
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path, refuse_url, shown
-from rawpack.system import writing
+from rawpack.system import machine, writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, SPOOL, TABLE, WORK
 from rawpack_packer.destination.lock import LOCKS
@@ -228,8 +228,13 @@ def is_ours(name: str) -> bool:
 
 
 def free_bytes(destination: Path) -> int:
-    """Free space at the destination."""
-    return shutil.disk_usage(_existing(destination)).free
+    """Free space at the destination; see `machine.free_bytes`."""
+    return machine.free_bytes(_existing(destination))
+
+
+def in_memory_words(destination: Path) -> str:
+    """After a size that is free at a destination: that it is of memory, if so."""
+    return " of memory, where its files are kept" if machine.is_in_memory(_existing(destination)) else ""
 
 
 def takes_files(destination: Path) -> bool:

@@ -264,8 +264,8 @@ def check_space(folder: Path, need: int) -> None:
     free = destinations.free_bytes(folder)
     if need > free:
         raise UsageError(
-            f"the files need about {text.size(need)}, and {folder} has {text.size(free)} free: free some space, or "
-            "name a folder on another disk"
+            f"the files need about {text.size(need)}, and {folder} has {text.size(free)} free"
+            f"{destinations.in_memory_words(folder)}: free some space, or name a folder on another disk"
         )
 
 

@@ -1,7 +1,7 @@
 """Estimates the space and time that packing will take, as the mean of a few samples spread evenly over the source.
 
-The samples are prepared in a child process, as when packing, so that a file that crashes its decoder does not end the
-run.
+The samples are prepared in child processes, as when packing: as many at once as will pack, which share the machine with
+each other and with what else runs on it; and a file that crashes its decoder does not end the run.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,13 +29,13 @@ from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.destination.files import SPOOL, WORK
-from rawpack_packer.destination.folder import own_bytes, takes_files
+from rawpack_packer.destination.folder import in_memory_words, own_bytes, takes_files
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
-from rawpack_packer.options import opt
-from rawpack_packer.recipe import Recipe
-from rawpack_packer.recipe.fields import exact_bytes, part_rows
-from rawpack_packer.recipe.tables import output_format
+from rawpack_packer.options import RECIPE, opt
+from rawpack_packer.recipe import Recipe, files_as_they_are, make_recipe
+from rawpack_packer.recipe.fields import exact_bytes, part_rows, picture_field, store_fields
+from rawpack_packer.recipe.tables import is_jpeg, output_format
 from rawpack_packer.samples.sample import prepare_sample
 from rawpack_packer.sources import Samples, SourceChangedError, Table
 
@@ -40,9 +43,12 @@ if TYPE_CHECKING:
     from rawpack_packer.job.job import Job
 
 SAMPLES = 24
-"""How many samples are tried where the fields alone decide the bytes, and at least elsewhere."""
+"""How many samples are tried at least."""
 _MOST, _PATIENCE_S = 240, 3.0
-"""More are tried where sizes differ: up to so many, for so long."""
+"""More are tried, since time and often sizes differ: up to so many, for so long."""
+_LEAST_DOUBT, _MOST_DOUBT = 0.2, math.sqrt(2) - 1
+"""Of the time, in each direction: what a machine's speed changes from minute to minute; and such that the longest time
+is twice the shortest."""
 START_S = 0.6
 """Roughly what it takes to start and end the workers of a job, or of a measurement."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -54,6 +60,10 @@ _PAGE = 4096
 _GROWTH = 8
 """A JPEG file of low quality takes at most about this many times its bytes if it must be turned and re-encoded."""
 _STUCK_AFTER_S = 600.0
+_FOR_FILES = 0.9
+"""The share of the available memory that files may take."""
+_MUCH = 1.5
+"""Times the files: from there on, a store of raw pixels is called large."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,13 @@ class Estimate:
     spare_bytes: int
     """Needed in addition while packing."""
     seconds: float
-    """With all workers busy, at the speed of one worker on an otherwise idle core."""
+    """With all workers busy, at the speed that they had with the tried samples."""
+    start_s: float = 0.0
+    """What starting them takes."""
+    cores: int = 1
+    """How many are busy meanwhile."""
+    doubt: float = 0.0
+    """The time may be so much longer or shorter: 0.25 is from 1 / 1.25 of it to 1.25 times."""
     by_field: Mapping[str, float] = field(default_factory=dict)
     """Bytes that one image or mask takes in its shard, by field; empty if none was packed."""
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -85,6 +101,8 @@ class _SampleTrial:
     raw: int = 0
     """Bytes before compression by HDF5."""
     notes: tuple[str, ...] = ()
+    start_s: float = 0.0
+    """Of its process, before."""
 
 
 def estimate(
@@ -96,18 +114,19 @@ def estimate(
     the source cannot be read at all.
     """
     exact, trials, began = exact_bytes(fields), list[_SampleTrial](), time.monotonic()
-    here, most = source.at_hand(), min(samples, SAMPLES) if exact else samples
+    here = source.at_hand()
     # The files of others would be fetched for one sample each.
     rows: Sequence[int] = range(len(source)) if here is None or not len(here) else here.tolist()
-    parts = [source.part(rows[k], rows[k] + 1) for k in _spread(len(rows), most)]
-    with contextlib.closing(_trials(parts, recipe, fields, apart=bool(workers) and hasattr(os, "fork"))) as measured:
+    parts = [source.part(rows[k], rows[k] + 1) for k in _spread(len(rows), samples)]
+    processes = min(workers, machine.cpus())
+    with contextlib.closing(_trials(parts, recipe, fields, processes if hasattr(os, "fork") else 0)) as measured:
         for trial in measured:
             trials.append(trial)
             if len(trials) >= SAMPLES and time.monotonic() - began > _PATIENCE_S:
                 break
     packed = [trial for trial in trials if trial.stored]
-    seconds = sum(trial.seconds for trial in trials) / max(1, len(trials)) * len(source)
-    seconds /= max(1, min(workers, machine.cpus()))
+    took = [trial.seconds for trial in trials]
+    seconds = sum(took) / max(1, len(took)) * len(source) / max(1, processes)
     by_field: dict[str, float] = {
         name: sum(trial.stored[name] for trial in packed) / max(1, len(packed))
         for name in (packed[0].stored if packed else ())
@@ -129,7 +148,19 @@ def estimate(
     if written.spools and store:
         raw = sum(trial.raw for trial in packed) / max(1, len(packed))
         spare = _spare_bytes(len(source), part, workers, each, exact_bytes(fields, encoded=True) or raw)
-    return Estimate(len(trials), len(trials) - len(packed), int(store), int(spare), seconds, by_field, counts)
+    tried, rejected = len(trials), len(trials) - len(packed)
+    start_s = max((trial.start_s for trial in trials), default=0.0)
+    return Estimate(
+        tried, rejected, int(store), int(spare), seconds, start_s, max(1, processes), _doubt(took), by_field, counts
+    )
+
+
+def _doubt(took: Sequence[float]) -> float:
+    """How far the mean of some times may be from that of all, as a share of it."""
+    if len(took) < 2 or not sum(took):
+        return _MOST_DOUBT
+    error = 2 * float(np.std(took, ddof=1) / np.mean(took)) / math.sqrt(len(took))
+    return min(_MOST_DOUBT, math.hypot(_LEAST_DOUBT, error))
 
 
 def _spread(count: int, samples: int) -> list[int]:
@@ -174,22 +205,43 @@ def _are_jpeg(source: Table) -> bool:
 
 
 def _trials(
-    parts: Sequence[Samples], recipe: Recipe, fields: Mapping[str, Field], *, apart: bool
+    parts: Sequence[Samples], recipe: Recipe, fields: Mapping[str, Field], processes: int
 ) -> Generator[_SampleTrial]:
-    """Try the one sample of each part. apart: in a child process; a sample that kills it counts as rejected."""
+    """Try the one sample of each part. processes: how many try at the same time, 0 to try them in this one; a sample
+    that kills its process counts as rejected."""
     # Packing will say what changed.
-    with contextlib.suppress(SourceChangedError), IsolatedCalls(_STUCK_AFTER_S, "samples of the source") as calls:
-        for part in parts:
-            yield _try_apart(calls, part, recipe, fields) if apart else _try(part, recipe, fields)
+    with contextlib.suppress(SourceChangedError), contextlib.ExitStack() as stack:
+        if not processes:
+            yield from (_try(part, recipe, fields) for part in parts)
+            return
+        children = [IsolatedCalls(_STUCK_AFTER_S, "samples of the source") for _ in range(processes)]
+        idle = SimpleQueue[IsolatedCalls]()
+
+        def attempt(part: Samples) -> _SampleTrial:
+            calls = idle.get()
+            try:
+                return _try_apart(calls, part, recipe, fields)
+            finally:
+                idle.put(calls)
+
+        for calls in children:
+            stack.callback(calls.close)  # one that started while it was ended
+            idle.put(calls)
+        pool = stack.enter_context(ThreadPoolExecutor(processes))
+        for calls in children:
+            stack.enter_context(calls)
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        yield from pool.map(attempt, parts)
 
 
 def _try_apart(calls: IsolatedCalls, part: Samples, recipe: Recipe, fields: Mapping[str, Field]) -> _SampleTrial:
-    began = time.monotonic()
+    began, start_s = time.monotonic(), 0.0
     try:
         if not calls.is_running:
             calls.call(init_decoder_process)
-            began = time.monotonic()
-        return calls.call(_try, part, recipe, fields)
+            start_s = time.monotonic() - began
+            began += start_s
+        return replace(calls.call(_try, part, recipe, fields), start_s=start_s)
     except ChildDiedError as died:
         if time.monotonic() - began >= _STUCK_AFTER_S:
             raise PackError(f"a sample was not read and decoded: {died}; is the disk of the source alive?") from None
@@ -215,27 +267,65 @@ def _stored(data: NDArray[Any], recipe: Recipe) -> int:
     return taken
 
 
-def check_space(path: Path, jobs: Sequence[Job], free: int) -> None:
-    """Raise UsageError where the stores of these jobs, packed one after another, will not fit at `path`.
+def memory_for_files() -> int | None:
+    """Bytes of files that may stay in this machine's page cache; None where the system does not say."""
+    free = machine.available_memory_bytes()
+    return None if free is None else int(free * _FOR_FILES)
 
-    free: the bytes that are free there.
+
+def jpeg_bytes(source: Table, recipe: Recipe, workers: int) -> int:
+    """About what a store of JPEG files takes that has the images of this recipe's; 0 if there can be none."""
+    if is_jpeg(recipe.encoding) or recipe.depth:
+        return 0
+    small = make_recipe(format="lmdb", color=recipe.pixels)
+    kept = {one.name: getattr(recipe, one.name) for one in RECIPE if not one.of_some_formats}
+    kept |= {"format": small.format, "color": small.color, "check": small.check, "sizes": recipe.sizes}
+    try:
+        small = msgspec.structs.replace(small, **kept)
+        return estimate(source, small, store_fields(small, source), workers, SAMPLES).store_bytes
+    except UsageError:
+        return 0
+
+
+def full_size_words(source: Table, recipe: Recipe, store_bytes: int) -> str:
+    """How many times the files a store of raw images of their own sizes takes, and what takes less; empty for others.
+    store_bytes: of the store."""
+    files, images = source.states()[: len(source), 0], source.info.image is None or source.info.image.pictures
+    if recipe.target or recipe.crop or is_jpeg(recipe.encoding) or not images or source.info.video:
+        return ""
+    if len(files) < len(source) or not (files >= 0).all() or store_bytes < _MUCH * files.sum():
+        return ""
+    times = store_bytes / max(1, int(files.sum()))
+    scaled = exact_bytes({"image": picture_field(make_recipe(color=recipe.pixels))}) * len(source)
+    keep = f"{files_as_they_are()} keeps the JPEG files, and " if _are_jpeg(source) else ""
+    return (
+        f"raw pixels of full size take {text.size(store_bytes)}, {times:.1f} times the files: {keep}{opt.size(256)}, "
+        f"the default, takes {text.size(scaled)}"
+    )
+
+
+def check_space(path: Path, jobs: Sequence[Job], free: int) -> list[Estimate]:
+    """What the stores of these jobs take; empty where the options alone show that there is room for it.
+
+    free: the bytes that are free at `path`. Raises UsageError where the stores, packed one after another, will not fit.
     """
     most = [most_bytes(job.source, job.recipe, job.fields) for job in jobs]
     if all(most) and sum(most) <= free:
-        return  # there is no need to try samples
+        return []  # there is no need to try samples
     if not free and not takes_files(path):
         raise UsageError(f"nothing can be written to {path}: it is on no disk; name another folder")
-    need = spare = 0
-    for job in jobs:
-        tried = 0 if exact_bytes(job.fields) else _MOST
-        guess = estimate(job.source, job.recipe, job.fields, job.run_options.processes, tried)
-        need, spare = need + guess.store_bytes, max(spare, guess.spare_bytes)
-    need += spare
+    guesses = [
+        estimate(job.source, job.recipe, job.fields, job.run_options.processes, 0 if exact_bytes(job.fields) else _MOST)
+        for job in jobs
+    ]
+    spare = max((guess.spare_bytes for guess in guesses), default=0)
+    need = sum(guess.store_bytes for guess in guesses) + spare
     if need > free:
         extra = f", {text.size(spare)} of it while packing only" if spare else ""
         spooled = own_bytes(path / WORK / SPOOL)
         beside = f" beside the {text.size(spooled)} of the source that are kept there until then" if spooled else ""
         raise UsageError(
-            f"the store needs about {text.size(need)}{extra}, and {path} has {text.size(free)} free{beside}: free some "
-            f"space, or choose a smaller {opt.size} or {opt.format('lmdb')}"
+            f"the store needs about {text.size(need)}{extra}, and {path} has {text.size(free)} free"
+            f"{in_memory_words(path)}{beside}: free some space, or choose a smaller {opt.size} or {opt.format('lmdb')}"
         )
+    return guesses

@@ -30,7 +30,7 @@ from rawpack_packer.engines import InlineEngine, LocalEngine
 from rawpack_packer.job import differences
 from rawpack_packer.job.commit import Duplicates, Totals, commit_store, facts_of_run, tidy, tidy_finished
 from rawpack_packer.job.differences import probe
-from rawpack_packer.job.estimate import START_S, check_space, estimate
+from rawpack_packer.job.estimate import check_space, estimate, full_size_words, jpeg_bytes, memory_for_files
 from rawpack_packer.job.limit import RejectLimit
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.parts import Parts
@@ -214,10 +214,15 @@ class Job:
         self.finished()
         self._check_containers()
         guess = estimate(self.source, self.recipe, self.fields, self.run_options.processes)
-        if self.run_options.processes:
-            guess = replace(guess, seconds=guess.seconds + START_S)
-        free = destinations.free_bytes(self.destination)
-        return DryRun(guess, len(self.source), text.image_shapes(self.fields), free)
+        guess = replace(guess, seconds=guess.seconds + guess.start_s)
+        free, memory = destinations.free_bytes(self.destination), memory_for_files()
+        full_size, smaller = "", 0
+        if not self.adds:
+            full_size = full_size_words(self.source, self.recipe, guess.store_bytes)
+            if memory is not None and guess.store_bytes > memory:
+                smaller = jpeg_bytes(self.source, self.recipe, self.run_options.processes)
+        shapes = text.image_shapes(self.fields)
+        return DryRun(guess, len(self.source), shapes, free, memory, smaller, full_size)
 
     def _check_containers(self) -> None:
         """Raise PackError, before anything is packed, where more videos are known to be unreadable than is allowed."""
@@ -251,7 +256,9 @@ class Job:
         self._check_containers()
         if check_free and len(source) and (run_options.restart or self.begun is None):
             freed = 0 if self.adds else destinations.own_bytes(path)
-            check_space(path, [self], destinations.free_bytes(path) + freed)
+            for guess in check_space(path, [self], destinations.free_bytes(path) + freed):
+                if not self.adds and (line := full_size_words(source, self.recipe, guess.store_bytes)):
+                    run_options.progress.waits(line)
         with files.refusals_named(path):
             destinations.make(path)
         try:

@@ -90,9 +90,16 @@ class DryRun(Shown):
     """Their shapes."""
     free_bytes: int
     """At the destination."""
+    memory_bytes: int | None = None
+    """That files could take in this machine's page cache; None where that is unknown."""
+    jpeg_bytes: int = 0
+    """What the same images take as JPEG files, where the store does not fit into memory; 0 if not known."""
+    full_size: str = ""
+    """How much more than the files the store takes, if that comes from the images' own sizes."""
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self.estimate) | {"free_bytes": self.free_bytes, "samples": self.samples}
+        shown = {"samples": self.samples, "free_bytes": self.free_bytes, "memory_bytes": self.memory_bytes}
+        return asdict(self.estimate) | shown
 
     def in_words(self) -> Block:
         guess, samples = self.estimate, self.samples
@@ -104,13 +111,34 @@ class DryRun(Shown):
         if guess.spare_bytes:
             rows.append(("meanwhile", f"{text.size(guess.spare_bytes)} more while packing"))
         rows.append(("free", text.size(self.free_bytes) + (" - too little" if need > self.free_bytes else "")))
+        if self.memory_bytes is not None and guess.store_bytes:
+            rows.append(("memory", self._memory(self.memory_bytes)))
+        if self.full_size:
+            rows.append(("large", self.full_size))
         tried = text.count(guess.tried, "sample")
-        rows.append(("time", f"about {text.duration(max(guess.seconds, 0.1))}, estimated from {tried}"))
+        rows.append(("time", f"{_between(guess)} on {text.count(guess.cores, 'core')}, estimated from {tried}"))
         if guess.rejected:
             rows.append(("rejected", f"{guess.rejected:,} of {tried} tried"))
         if lost := lost_depth(guess.counts):
             rows.append(("counted", f"of {tried} tried, {lost}"))
         return Block("Nothing was written. Packing would take:", rows)
+
+    def _memory(self, free: int) -> str:
+        if self.estimate.store_bytes <= free:
+            return f"fits into the {text.size(free)} that is available here"
+        instead = ""
+        if self.jpeg_bytes:
+            fits = "fits" if self.jpeg_bytes <= free else "does not fit either"
+            instead = f"; {opt.format('lmdb')} takes about {text.size(self.jpeg_bytes)}, and {fits}"
+        return f"does not fit into the {text.size(free)} that is available here: epochs read from the disk{instead}"
+
+
+def _between(guess: Estimate) -> str:
+    """The shortest and the longest time that packing may take: "3 to 5 s"."""
+    most = 1 + guess.doubt
+    least, longest = text.about(guess.seconds / most), text.about(guess.seconds * most)
+    unit = longest.rpartition(" ")[2]
+    return longest if least == longest else f"{least.removesuffix(f' {unit}')} to {longest}"
 
 
 # ---------------------------------------------------------------------------------------------- after

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +21,7 @@ import xxhash
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
-from rawpack.system import writing
+from rawpack.system import machine, writing
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import IMAGE, exact_bytes
@@ -88,7 +87,7 @@ def make_piece(task: PartTask, first: int) -> bool:
     recipe, path = task.recipe, _path(task, first)
     raw = exact_bytes(task.fields, encoded=True)
     raw *= recipe.rows_for(raw)
-    if shutil.disk_usage(path.parent).free < _SPARE_PARTS * max(raw, recipe.shard_size):
+    if machine.free_bytes(path.parent) < _SPARE_PARTS * max(raw, recipe.shard_size):
         return False
     rows, made = range(first, min(first + starts(task).step, len(task.samples))), []
     disk = ReadAhead(task.samples, rows)

@@ -199,6 +199,11 @@ def make_recipe(**options: Any) -> Recipe:
     return recipe if not recipe.passes_through else msgspec.structs.replace(recipe, check=recipe.check or CHECKS[0])
 
 
+def files_as_they_are() -> str:
+    """The options that store JPEG files unchanged, for a message."""
+    return f"{opt.format('lmdb')} with {opt.quality('keep')}"
+
+
 def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a recipe that are given, parsed: they are checked as far as the source does not matter.
 

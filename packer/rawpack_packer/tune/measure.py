@@ -406,12 +406,3 @@ def busy(load: float | None, limit: float) -> list[str]:
     return [
         f"The machine was busy before the start (load {load:.1f} per CPU): results on an idle machine will be higher."
     ]
-
-
-def about(length: float) -> str:
-    """A duration with two digits: "1.6 s", "14 s", "3.2 min", "5 h"."""
-    for unit, most in (("s", 90), ("min", 90), ("h", 72)):
-        if length < most:
-            return f"{float(f'{max(length, 0.1):.2g}'):g} {unit}"
-        length /= 24 if unit == "h" else 60
-    return f"{float(f'{length:.2g}'):g} days"

@@ -18,6 +18,7 @@ from rawpack.errors import UsageError
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.destination.folder import free_bytes
+from rawpack_packer.job.estimate import memory_for_files
 from rawpack_packer.job.opening import open_path
 from rawpack_packer.options import RECIPE, SOURCE, opt
 from rawpack_packer.options.option import as_text, parse_bytes
@@ -36,8 +37,6 @@ from rawpack_packer.tune.system import BUSY, load_per_cpu, scratch_folder
 from rawpack_packer.tune.trial import Say, Trial, Whole, try_out
 
 HEAD = ("", "whole set", "to pack", "images/s", "augmented", "from disk", "PSNR", "SSIM", "per core", "first batch")
-_MEMORY = 0.9
-"""The share of the free memory that files may take."""
 _FEW = 24
 """Fewer images say little about a whole set."""
 _SHOWN = 8
@@ -124,7 +123,7 @@ class Plan(Measured):
             yield (
                 one.candidate.name + (" *" if one is self.recommendation.taken else ""),
                 text.size(one.store_bytes),
-                words.about(one.pack_s),
+                text.about(one.pack_s),
                 words.spread(one.reading.images_per_s if one.reading.warm else None),
                 words.spread(one.augmented.images_per_s if one.augmented else None),
                 words.spread(one.training.cold_images_per_s),
@@ -183,7 +182,7 @@ class Plan(Measured):
         if self.left_out:
             names = ", ".join(one.name for one in self.left_out)
             more = f"A longer {opt.budget} tries them; fewer candidates take less."
-            lines.append(f"Not tried in {words.about(asked.budget)}: {names}. {more}")
+            lines.append(f"Not tried in {text.about(asked.budget)}: {names}. {more}")
         lines += untried(asked.named)
         if self.sampled < min(_FEW, self.samples):
             lines.append(
@@ -206,6 +205,7 @@ class Plan(Measured):
             if taken.loss is not None:
                 lines.append(f"  It loses a little of each {self.noun}: {opt.html} shows how that looks.")
             lines += self.trades
+        lines.append(f"The whole set: {self.whole_set}.")
         if self.recommendation.lost:
             lines.append("Other candidates:" if taken else "Candidates:")
         return lines + [f"  {name}: {why}" for name, why in self.lost()]
@@ -215,6 +215,21 @@ class Plan(Measured):
         """What the next smaller and the next faster store would cost, compared with the recommended one."""
         taken = self.recommendation.taken
         return [] if taken is None else trades(self.trials, taken, self.asked.goals)
+
+    @property
+    def whole_set(self) -> str:
+        """What the recommended store of all samples takes of disk, time and memory, or else the first that was tried;
+        and the largest candidate of which the other is true: that it fits into memory, or does not."""
+        taken = self.recommendation.taken or self.trials[0]
+        others = [one for one in self.trials if one.fits != taken.fits]
+        largest = max(others, key=lambda one: one.store_bytes, default=None)
+        return "; ".join(self._takes(one) for one in (taken, largest) if one)
+
+    def _takes(self, one: Trial) -> str:
+        cores = "this core" if (cpus := machine.cpus()) == 1 else f"these {cpus} cores"
+        fits = "fits" if one.fits else "does not fit"
+        memory = "" if self.memory is None else f", {fits} into {text.size(self.memory)} of memory"
+        return f"{one.candidate.name}: {text.size(one.store_bytes)}, about {text.about(one.pack_s)} on {cores}{memory}"
 
     def lost(self) -> list[tuple[str, str]]:
         """Every other candidate, and why it was not taken."""
@@ -242,6 +257,7 @@ class Plan(Measured):
             "recommended": None if taken is None else taken.candidate.name,
             "command": None if taken is None else taken.candidate.command(asked.source, _words(asked.source_options)),
             "why": self.why,
+            "whole_set": self.whole_set,
             "trades": self.trades,
             "lost": [{"name": name, "why": why} for name, why in self.lost()],
         }
@@ -261,10 +277,7 @@ def plan(
     """
     asked = _request(source, source_options, keywords)
     load = load_per_cpu()
-    memory = asked.memory
-    if memory is None:
-        free = machine.available_memory_bytes()
-        memory = None if free is None else int(free * _MEMORY)
+    memory = memory_for_files() if asked.memory is None else asked.memory
 
     def tell(what: str) -> None:
         say(what, asked.budget)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -248,7 +247,7 @@ def sample_size(source: Table, candidates: Sequence[Candidate], folder: Path, bu
         size += stores * found.store_bytes / len(few)
     by_time = max(START_S, _PACKING * budget - START_S * len(candidates)) * machine.cpus() / max(seconds, 1e-9)
     least = min(len(source), int(max(_FEWEST, min(_LEAST, _LEAST_S / max(seconds, 1e-9)))))
-    by_space = shutil.disk_usage(folder).free * _SPACE / max(1.0, size)
+    by_space = machine.free_bytes(folder) * _SPACE / max(1.0, size)
     if by_space < least:
         raise UsageError(
             f"{folder.parent} has too little space for trials: name a folder on another disk with {opt.tmp}"

@@ -28,7 +28,7 @@ from typing import Any
 
 from rawpack.disk.manifest import NAME, FileRecord
 from rawpack.errors import PackError, RawpackError, StoreError, UsageError
-from rawpack.system import writing
+from rawpack.system import machine, writing
 from rawpack.system.files import is_at, read_plain, share, try_lock, unlock, write_all
 from rawpack.system.memory import kept_open
 from rawpack.system.user import expanded
@@ -83,7 +83,7 @@ class CacheFolder:
             raise self.unusable(error) from None
         except PackError as error:  # a link, or a file of somebody else
             raise UsageError(f"the cache {self.folder} cannot be used: {error}") from None
-        self.limit = (shutil.disk_usage(self.folder).free + self.used()) // 2 if limit is None else limit
+        self.limit = (machine.free_bytes(self.folder) + self.used()) // 2 if limit is None else limit
 
     def mark(self) -> tuple[os.stat_result, Any]:
         """The lock file, and what keeps its number from others: another one is there once the cache was removed. Raises

@@ -1,4 +1,4 @@
-"""How much of the machine this process may use: CPUs, memory, shared memory.
+"""How much of the machine this process may use: CPUs, memory, shared memory, space for files.
 
 A container sees the CPUs and memory of its whole host. The files of its control groups (cgroup v2 or v1) say what it
 may use. `root` is the root of the file system, for tests. None means that the system does not say, as with quotas on
@@ -11,11 +11,14 @@ import math
 import os
 import platform
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 _ROOT = Path("/")
+_IN_MEMORY = ("tmpfs", "ramfs")
+"""Linux file systems whose files are memory."""
 
 
 def cpus(root: Path = _ROOT) -> int:
@@ -61,6 +64,24 @@ def shm_free_bytes(root: Path = _ROOT) -> int | None:
         return None
     room = os.statvfs(folder)
     return room.f_bavail * room.f_frsize
+
+
+def is_in_memory(folder: Path, root: Path = _ROOT) -> bool:
+    """Whether files in an existing folder take memory, as in `/dev/shm`. Raises OSError."""
+    if not hasattr(os, "major"):
+        return False
+    device = folder.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    mounts = (line.partition(" - ") for line in _text(f"{root}/proc/self/mountinfo").splitlines())
+    return any(mount.split(" ")[2:3] == [number] and system.split(" ")[0] in _IN_MEMORY for mount, _, system in mounts)
+
+
+def free_bytes(folder: Path, root: Path = _ROOT) -> int:
+    """Bytes that files in an existing folder can take. In a file system in memory, these are not more than the memory
+    that this process could take, which is often less than that file system says is free. Raises OSError."""
+    free = shutil.disk_usage(folder).free
+    memory = available_memory_bytes(root) if is_in_memory(folder, root) else None
+    return free if memory is None else min(free, memory)
 
 
 def describe(root: Path = _ROOT) -> dict[str, str | int | float | None]:
