@@ -106,12 +106,11 @@ def short_table(plan: dict[str, Any], files: dict[str, tuple[float, float]], fil
     replaced = float(found["memmap 256"]["reading"]["images_per_core_s"]["median"]) / decoding
     machine = plan["machine"]
     about = (
-        f"Read without transforms on {machine['cpus']} CPU cores ({machine['cpu']}). ImageNet: 1.28 million "
-        f"photographs, packed on 2 cores, and whether they fit into {_MEMORY} GB of memory ([how "
-        f"much?](docs/how-to/estimate.md)). The files of {plan['samples']:,} of them: {rounded(files[way][1])} images/s "
-        f"by {'a `DataLoader`' if way == 'torch' else 'plain workers'}, {rounded(decoding)} a core. So a core that "
-        f"copies raw pixels replaces {rounded(replaced)} that decode ([all "
-        "stores](docs/explanation/performance.md#size-against-speed))."
+        f"Read without transforms on {machine['cpus']} CPU cores ({machine['cpu']}); from files, "
+        f"{'a `DataLoader` makes' if way == 'torch' else 'plain workers make'} {rounded(files[way][1])}, "
+        f"{rounded(decoding)} a core: a core that copies replaces {rounded(replaced)} that decode ([all "
+        "stores](docs/explanation/performance.md#size-against-speed)). ImageNet: 1.28 million photographs, packed on 2 "
+        f"cores, and whether they fit into {_MEMORY} GB of memory ([how much?](docs/how-to/estimate.md))."
     )
     shown = markdown(
         ("store", "contains", "all of ImageNet", "images/s", "images/s a core", "loss of the resized image"), rows
