@@ -15,6 +15,7 @@ class Loader:
 
     _feed: Epochs
     sampler = None
+    """Samples are drawn by `Reader.batches`."""
 
     def __len__(self) -> int:
         """The number of batches that this rank gets in the epoch that comes next, from its start."""
