@@ -557,8 +557,11 @@ process_file._UnnamedFile.add = add
 """
 
 
-@pytest.mark.parametrize("before", ["", IN_MIDDLE], ids=["opened", "while the index is written"])
-@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tar.bz2", "a.zip"])
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [(name, "") for name in ("a.tar", "a.tar.gz", "a.tar.bz2", "a.zip")]
+    + [(name, IN_MIDDLE) for name in ("a.tar.gz", "a.tar.bz2")],  # others have no index
+)
 def test_a_killed_command_leaves_nothing_in_the_folder_for_temporary_files(
     tmp_path: Path, name: str, before: str
 ) -> None:

@@ -187,9 +187,12 @@ class SavedTables:
     @cached_property
     def _names(self) -> Sequence[str]:
         """The paths and URLs that the source stands for."""
-        from rawpack_packer.sources.archives.source import split_path
+        source = self._source
+        if not os.path.lexists(source):  # nobody needs this of a folder
+            from rawpack_packer.sources.archives.source import split_path
 
-        return expanded(split_path(self._source)[0], self._spool, whole=False)
+            source = split_path(source)[0]
+        return expanded(source, self._spool, whole=False)
 
     def _names_others(self, path: str) -> bool:
         """Whether a file, also one behind a URL, names others, which are read with it."""

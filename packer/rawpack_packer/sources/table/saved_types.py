@@ -66,7 +66,7 @@ FUNCTIONS = {
 NUMBERS = "biufcSU"
 """Kinds of dtypes that their arrays have."""
 _MOST_ROWS = 1 << 40
-_LEFT_OUT = ("find_videos", "find_column", "apart", "beside", "details")
+_LEFT_OUT = ("find_videos", "find_column", "apart", "beside", "details", "exported")
 """Members of a table that are asked for only before a job begins."""
 
 
