@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reading import WAYS
 
 import rawpack_packer
-from rawpack import Reader, UsageError
+from rawpack import Reader, UsageError, look
 from rawpack.transforms import BatchLambda
 from rawpack_packer.sources import fields
 
@@ -123,7 +123,7 @@ def test_clips_of_several_lengths_and_random_ones(store: Path) -> None:
         again = several[batch["index"]]
         assert [one.tolist() for one in again["number"]] == batch["number"].tolist()
     drawn = Reader(store).clips(2, per_video=3)
-    assert drawn.find("index >= 9").tolist() == [9, 10, 11]
+    assert look(drawn).find("index >= 9").tolist() == [9, 10, 11]
     with pytest.raises(UsageError, match="'store_row' of random clips differs from epoch to epoch"):
         drawn.select(where="store_row > 3")
 
@@ -131,10 +131,10 @@ def test_clips_of_several_lengths_and_random_ones(store: Path) -> None:
 def test_conditions_are_on_positions_and_rows(store: Path) -> None:
     """`index` counts in the reader that is asked, `store_row` in its stores."""
     reader = odd(store)
-    assert reader.find("index in (0, 3)").tolist() == [0, 3]
-    assert reader.find("store_row in (1, 7)").tolist() == [0, 3]
+    assert look(reader).find("index in (0, 3)").tolist() == [0, 3]
+    assert look(reader).find("store_row in (1, 7)").tolist() == [0, 3]
     assert reader.select(where="index > 9").column("number").tolist() == [21, 23]
-    assert reader[reader.find("label == 1")]["number"].tolist() == [1, 7, 13, 19]
+    assert reader[look(reader).find("label == 1")]["number"].tolist() == [1, 7, 13, 19]
 
 
 STATE = {"version": 1, "pixels": 2, "epoch": 0, "position": 4, "order": "shuffled", "order_version": 1, "seed": 3} | {
@@ -173,7 +173,7 @@ def test_a_field_of_an_old_store_comes_instead(tmp_path: Path, monkeypatch: pyte
     reader = Reader(tmp_path / "s").select(range(5, SAMPLES))
     assert reader.column("store_row").tolist() == [*range(105, 124)]
     assert reader[0]["store_row"] == 105
-    assert reader.find("store_row < 107").tolist() == [0, 1]
+    assert look(reader).find("store_row < 107").tolist() == [0, 1]
     for named in (None, ["store_row"], ["store_row", "image"]):
         batch = next(iter(reader.batches(3, workers=0, fields=named)))
         assert (batch["store_row"].tolist(), batch["index"].tolist()) == ([105, 106, 107], [0, 1, 2])
