@@ -175,7 +175,7 @@ KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "packing": (pack_by_processes, "rawpack_packer.part:prepare_item"),
     "packing, before its first part": (pack_by_processes, "rawpack_packer.engines.local:init_decoder_process"),
     "packing, pieces for another worker": (help_with_a_part, "rawpack_packer.engines.local:make_piece"),
-    "decoding by Pillow": (pack_webp, "rawpack_packer.images.with_pillow:exif_orientation"),
+    "decoding by Pillow": (pack_webp, "rawpack_packer.images.with_pillow:_first_frame"),
     "packing by a pool of others": (pack_by_a_pool, "rawpack_packer.part:prepare_item"),
     "estimate": (try_samples, "rawpack_packer.job.estimate:prepare_sample"),
     "plan": (plan, "rawpack_packer.part:prepare_item"),
