@@ -13,6 +13,7 @@ from layout import Layout
 from test_layouts import LAYOUTS, lines
 
 _KEYWORDS = {"path": "path_column", "field": "fields", "fields": "fields"}
+_OF_RECIPES = ("--size", "--fit")
 
 
 def _make(layout: Layout, folder: Path) -> None:
@@ -44,7 +45,9 @@ def _cases() -> list[Case]:
 
 def _options(words: list[str]) -> dict[str, Any]:
     pairs: Mapping[str, str] = dict(zip(words[::2], words[1::2], strict=True))
-    plain = {name.removeprefix("--").replace("-", "_"): value for name, value in pairs.items() if name != "--size"}
+    plain = {
+        name.removeprefix("--").replace("-", "_"): value for name, value in pairs.items() if name not in _OF_RECIPES
+    }
     named = {_KEYWORDS.get(name, name): value for name, value in plain.items()}
     return {name: (value,) if name == "fields" else value for name, value in named.items()}
 

@@ -38,7 +38,7 @@ def _of_layout(layout: Layout, folder: Path) -> Made:
     for name, value in zip(words[::2], words[1::2], strict=True):
         if name == "--splits":
             path /= value.partition(",")[0]
-        elif name != "--size":
+        elif name not in ("--size", "--fit"):
             key = name.removeprefix("--").replace("-", "_")
             said[_KEYWORDS.get(key, key)] = str(folder / value) if (folder / value).exists() else value
     return path, said
