@@ -120,18 +120,25 @@ def test_what_the_first_sentences_claim_is_what_the_charts_show() -> None:
 
 def test_the_table_of_sizes_has_the_figures_of_the_page_it_names() -> None:
     stores = table(PERFORMANCE, "<!-- trade-off:begin -->")
-    columns = {"whole set": "whole set", "images/s": "images/s", "images/s a core": "per core"}
+    columns = {"images/s": "images/s", "images/s a core": "per core"}
+    estimates = (ROOT / "docs" / "how-to" / "estimate.md").read_text("utf-8")
     for name, row in table(README, "<!-- size:begin -->").items():
         assert {column: row[column] for column in columns} == {
             column: stores[name][there] for column, there in columns.items()
         }
+        option = name.strip("`").replace(" 256 ", " --color " if "ycgco" in name else " ").replace("256", "").strip()
+        size, minutes, fits = row["all of ImageNet"].split(", ")
+        line = next(
+            line for line in estimates.splitlines() if line.startswith(f"| `{option.replace('q90', '--quality 90')}` |")
+        )
+        assert all(f"| {part} |" in line for part in (size, minutes, fits)), line
         loss = row["loss of the resized image"].replace("none", "lossless")
         assert stores[name]["PSNR, SSIM"].startswith(loss)
     words = " ".join(README[README.index("<!-- size:begin -->") : README.index("<!-- size:end -->")].split())
     files = stores["JPEG files, torch DataLoader"]
-    assert f"{files['whole set']}, {files['images/s']} images/s by a `DataLoader`, {files['per core']} a core" in words
+    assert f"from files, a `DataLoader` makes {files['images/s']}, {files['per core']} a core" in words
     replaced = number(stores["memmap 256"]["per core"]) / number(files["per core"])
-    assert f"replaces {replaced:.0f} that decode" in words
+    assert f"a core that copies replaces {replaced:.0f} that decode" in words
 
 
 def test_no_quantity_has_two_values() -> None:

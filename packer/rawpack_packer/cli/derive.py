@@ -230,6 +230,7 @@ def relabel(
     type=click.Choice(list(TARGETS)),
     default="files",
     show_default=True,
+    short="Image files, tar files, or Parquet tables",
     help="files: a file for each image, and a metadata.jsonl, as ImageFolder of Hugging Face reads them. webdataset: "
     "tar files. parquet: tables of images with a data card, as Hugging Face datasets has them; needs rawpack[parquet].",
 )
@@ -288,7 +289,7 @@ def export(
       rawpack export store/ photos/
       rawpack export --numbered store/ photos/           00000000.jpg, ...
       rawpack export --to webdataset store/ shards/      train-000000.tar, ...
-      rawpack export --to parquet set/ hub/              hub/train/, hub/val/, a card
+      rawpack export --to parquet set/ hub/              hub/train/, hub/val/
     """
     out = Output(quiet, as_json)
     with scanning(quiet=quiet) as scan:
