@@ -325,3 +325,25 @@ def test_a_rejected_image_without_a_label_counts_once_it_is_added(tmp_path: Path
         photos(tmp_path)
         rawpack_packer.append(tmp_path / "list.csv", store, skip_existing=True, workers=0)
     assert sum(sample["label"] == -1 for sample in Reader(store)) == 2
+
+
+def test_a_mended_reject_of_another_split_stays_in_that(tmp_path: Path) -> None:
+    """A draw promised that none of its samples comes into this one."""
+    rows = [(f"{k}.png", f"p{k % 6}") for k in range(24)]
+    for k, (name, _) in enumerate(rows):
+        save(tmp_path / name, picture(16, 16, k))
+    for name, _ in rows[::5]:
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:50])
+    source = tmp_path / "list.csv"
+    source.write_text("\n".join(["path,person", *map(",".join, rows)]) + "\n")
+    drawn = ("--holdout", "val=0.4", "--group-by", "person", "--max-rejects", "100%")
+    assert run_here("pack", "-q", "--workers", 0, "--size", 8, *drawn, source, tmp_path / "sets").code == 0
+    bad = {name: {one["key"] for one in rejects_of(tmp_path / "sets" / name)} for name in ("train", "val")}
+    assert bad["train"]
+    assert bad["val"]
+    for k, (name, _) in enumerate(rows):
+        save(tmp_path / name, picture(16, 16, k))
+    ran = run_here("append", "--workers", 0, "--skip-existing", source, tmp_path / "sets" / "train")
+    assert (ran.code, f"added {len(bad['train'])} of" in " ".join(ran.out.split())) == (0, True), ran
+    people = {name: set(Reader(tmp_path / "sets" / name).column("person")) for name in ("train", "val")}
+    assert people["train"] & people["val"] == set()

@@ -170,6 +170,21 @@ def test_another_command_or_file_scans_again(
     pack(folder / name, tmp_path / "store", *SMALL, *words, "--restart")
 
 
+def test_labels_in_other_files_are_compared(tmp_path: Path) -> None:
+    """A box that was corrected before the run resumes is never lost: nothing is saved of what no worker reads."""
+    for k in range(4):
+        save(tmp_path / "set" / "images" / f"{k}.png", picture(16, 16, k))
+        label = tmp_path / "set" / "labels" / f"{k}.txt"
+        label.parent.mkdir(exist_ok=True)
+        label.write_text("0 0.5 0.5 0.2 0.2\n")
+    stop("pack", *SMALL, "--source", "yolo", tmp_path / "set", tmp_path / "store")
+    assert not (tmp_path / "store" / ".rawpack" / "table").exists()
+    (tmp_path / "set" / "labels" / "2.txt").write_text("1 0.5 0.5 0.2 0.2\n0 0.1 0.1 0.1 0.1\n")
+    command = ("pack", "--quiet", "--workers", 0, *SMALL, "--source", "yolo", tmp_path / "set", tmp_path / "store")
+    assert run_here(*command).code == 2
+    assert run_here(*command, "--restart").code == 0
+
+
 def test_another_version_scans_again(
     sources: Path, tmp_path: Path, opens: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

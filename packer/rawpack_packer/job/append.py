@@ -312,7 +312,9 @@ def _known(
             if states is not None:
                 changed[i] = state != own and UNKNOWN not in (state, own)
             last.pop(i, None)
-            if reject is not None:
+            if reject is not None and store is not stores[0]:
+                changed[i] = False  # another split's, whatever has become of it
+            elif reject is not None:
                 is_same = state == own and (own != UNKNOWN or len(source.file_states) > 0)
                 last[i] = reject, is_same
     for i in last:

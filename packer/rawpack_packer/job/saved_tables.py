@@ -53,6 +53,8 @@ Google Cloud Storage, Azure and others."""
 
 _FOLDERS = ("fields", "images", "labels_dir")
 """Options of sources that may name folders of their files."""
+_BY_A_FILE_EACH, _BY_ONE_FILE = ("labelme", "voc", "yolo"), ("coco", "cvat", "listing")
+"""Kinds of sources whose labels are in a file for each image, or in one for all."""
 _PART_OF_A_SET = ("annotations", "meta")
 """Folders of sets, as COCO and LeRobot name them, that have one that describes all: files next to them belong to it."""
 
@@ -130,8 +132,8 @@ class SavedTables:
         saving, salt = Saving(self._places), secrets.token_hex(16)
         writing.remove_folder(self._folder)
         self.digest = ""
-        if any(len(table.unread) for table in self.tables.values()):
-            return  # what can be read by then is looked for again
+        if any(len(table.unread) or self._is_described(table.info.kind) for table in self.tables.values()):
+            return  # what can be read by then is looked for again, and whether labels have changed
         try:
             numbers = {name: saving.add(table) for name, table in self.tables.items()}
             hasher = xxhash.xxh3_128()
@@ -160,6 +162,11 @@ class SavedTables:
             writing.remove_folder(self._folder)
             raise
         self.digest = xxhash.xxh3_128_hexdigest(text)
+
+    def _is_described(self, kind: str) -> bool:
+        """Whether labels are in files that no worker reads, and that the command does not name."""
+        in_folder = not is_url(self._source) and os.path.isdir(self._source)  # noqa: PTH112
+        return kind in _BY_A_FILE_EACH or (in_folder and kind in _BY_ONE_FILE)
 
     def _asked(self, salt: str) -> str:
         named = [_named(self._source), *((name, _named(value)) for name, value in sorted(self._options.items()))]
