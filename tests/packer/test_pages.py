@@ -34,6 +34,7 @@ function visible(node) {
 function look(frame) {
   const view = frame.contentWindow, page = frame.contentDocument, wide = page.documentElement.clientWidth;
   const problems = [], words = [];
+  for (const one of page.querySelectorAll("details")) one.open = true;
   if (page.documentElement.scrollWidth > wide) problems.push("the page is " + page.documentElement.scrollWidth);
   for (const one of page.body.querySelectorAll("*")) {
     const box = one.getBoundingClientRect();

@@ -716,7 +716,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert states_of(tmp_path) == before
 
 
-@pytest.mark.parametrize("command", ["convert", "subset", "merge", "export"])
+@pytest.mark.parametrize("command", ["convert", "subset", "merge"])
 def test_a_set_of_splits_is_named(tmp_path: Path, command: str) -> None:
     """What takes a store says of a set of splits that one of them is to be named, and which there are."""
     rawpack_packer.pack_splits([one | {"label": 0} for one in samples(70)], tmp_path / "set", holdout={"val": 10},
