@@ -113,8 +113,8 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, one) for one in args)
     if origin is Literal:
         return value in args
-    if origin is np.ndarray:
-        (of,) = get_args(args[1])
+    if origin in (np.ndarray, NDArray):  # NDArray is an alias by itself in later versions of NumPy
+        of = args[0] if origin is NDArray else get_args(args[1])[0]
         return isinstance(value, np.ndarray) and (of is Any or value.dtype == np.dtype(of))
     if origin is tuple:
         if not isinstance(value, tuple):
