@@ -626,8 +626,8 @@ def viewer(stores: Sequence[Named | Reader], *, host: str = "127.0.0.1", port: i
 def view(
     stores: Named | Reader | Sequence[Named | Reader], *, host: str = "127.0.0.1", port: int = 0, **options: Any
 ) -> ServedPage:
-    """Serve the page of `rawpack view` on this machine while the program goes on, for a store, a reader, or several of
-    them.
+    """Serve the page of `rawpack view` on this machine while the program continues, for a store, a reader or several
+    of them.
 
     In a notebook, the result shows the first samples and a link. `url` is what to open, with the token that the page
     needs; `close()` ends it. options: of `Reader`. Raises what `viewer` raises, and UsageError for a reader that is a

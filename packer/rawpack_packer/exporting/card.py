@@ -53,9 +53,9 @@ class Card:
     """Where they are, below that of the card; "" for the same folder."""
     samples: int
     bytes: int
-    """Of the files."""
+    """Size of the files."""
     memory_bytes: int
-    """Of their columns before compression."""
+    """Size of their columns before compression."""
     features: Mapping[str, Mapping[str, Any]]
     """Column -> what it is, as `datasets` writes that in a Parquet file. The same in all splits."""
     classes: Sequence[str]

@@ -76,7 +76,7 @@ class Exported(text.Shown):
     """Reason -> samples that are damaged in the store, and have no file."""
     seconds: float
     splits: tuple[str, ...] = ()
-    """Of a set: the folders in `folder`, each with the files of one."""
+    """Splits are in folders of `folder`, each with its files."""
 
     def __repr__(self) -> str:
         rejects = f", {text.count(sum(self.rejects.values()), 'reject')}" if self.rejects else ""

@@ -95,7 +95,7 @@ class Append:
             return _nothing(source, store, chosen.existing, chosen.changed, began, chosen.rejected)
         summary = self._job(chosen).do()
         if summary.already:
-            return AppendSummary(summary, 0, 0, chosen.existing, chosen.changed, 0, rejected_before=chosen.rejected)
+            return _nothing(source, store, chosen.existing, chosen.changed, began, chosen.rejected)
         summary = replace(summary, info=replace(source.info, empty_classes=()), unread=len(source.unread))
         was, now = store.manifest, summary.manifest
         added, rejected = now.samples - was.samples, now.rejects.count - was.rejects.count
@@ -289,7 +289,7 @@ def _known(
     """(n,) each: whether a store has a sample's key, or has rejected the sample for what is still so; whether the file
     changed since; whether it was rejected.
 
-    tries: whether to try again what may be mended, though its file is the same. Else broken lines without keys are
+    tries: whether to try again what may be fixed, though its file is the same. Else broken lines without keys are
     new.
     """
     numbers, nameless, states = {source.key(i): i for i in range(len(source))}, _nameless(source), source.row_states
@@ -322,7 +322,7 @@ def _known(
     if tries:
         besides_same = {*map(tuple, source.file_states.tolist())} <= journal.states_besides(stores[0])
         left = {i: (reject, is_same and besides_same) for i, (reject, is_same) in last.items() if had[i]}
-        had[_mended(stores[0], source, recipe, left)] = False
+        had[_fixed(stores[0], source, recipe, left)] = False
     return had, changed, rejected
 
 
@@ -340,7 +340,7 @@ def _nameless(source: Table) -> dict[int, tuple[str, str]]:
     return nameless
 
 
-def _mended(store: Store, source: Table, recipe: Recipe, rejects: Mapping[int, tuple[Reject, bool]]) -> list[int]:
+def _fixed(store: Store, source: Table, recipe: Recipe, rejects: Mapping[int, tuple[Reject, bool]]) -> list[int]:
     """The samples that are no longer rejected for the reason that they were: a line of a listing, a label, a file
     beside the image, an option or a permission may be another one. rejects: sample -> its reject, and whether its file
     is known to be the same."""
@@ -354,11 +354,11 @@ def _mended(store: Store, source: Table, recipe: Recipe, rejects: Mapping[int, t
     ]
     part = source.rows.pick(np.array(rows, np.int64))
     prepared = [prepare_item(part, k, recipe, store.fields).sample for k in range(len(part))]
-    mended = [i for i, (reject, _) in rejects.items() if reject.reason == CRASHED and newer]
+    fixed = [i for i, (reject, _) in rejects.items() if reject.reason == CRASHED and newer]
     for i, sample in zip(rows, prepared, strict=True):
         if not isinstance(sample, DecodeError) or sample.reason != rejects[i][0].reason:
-            mended.append(i)
-    return mended
+            fixed.append(i)
+    return fixed
 
 
 def _mixes_videos(source: Table, had: NDArray[np.bool_]) -> bool:

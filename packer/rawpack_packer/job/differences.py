@@ -102,9 +102,9 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
         what = f"the fields differ: {field[0]}"
     else:
         # An append adds nothing to as many samples, of which one was changed or which have another class, unless some
-        # were rejected and are mended.
-        mended = isinstance(before, Manifest) and before.rejects.count > 0
-        addable = (len(source) != noted.samples or mended) and source.info.kind != "store" and not job.shown_as
+        # were rejected and are fixed.
+        fixed = isinstance(before, Manifest) and before.rejects.count > 0
+        addable = (len(source) != noted.samples or fixed) and source.info.kind != "store" and not job.shown_as
         addable = addable and (classes is None) == (names is None)
         if not is_append and classes != names:
             differing = _unlike(_numbers(classes), _numbers(names))
