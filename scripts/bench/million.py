@@ -86,7 +86,8 @@ def _run(tree: Path, source: Path, store: Path, workers: int, stop: Callable[[Pa
     noted = (work / "job").exists()
     scanned = begun = cpu = float("nan")
     peak = table = 0
-    command = [tree / ".venv" / "bin" / "rawpack", "pack", "--quiet", "--workers", str(workers), *_OPTIONS]
+    rawpack = tree / ".venv" / "bin" / "rawpack"
+    command = [str(rawpack), "pack", "--quiet", "--workers", str(workers), *_OPTIONS]
     start = time.monotonic()
     process = subprocess.Popen([*command, source, store], stdin=subprocess.DEVNULL)
     stopped = False
