@@ -41,9 +41,9 @@ def git(folder: Path, *command: str) -> None:
 def ready(tmp_path: Path) -> Path:
     """A checkout of the few files that decide, which could be released."""
     root = tmp_path / "checkout"
-    for name in (".github/SECURITY.md", "CHANGELOG.md", "CITATION.cff", "README.md", "pyproject.toml", NOTEBOOK,
-                 "reader/rawpack/__init__.py", "scripts/lib.sh", "scripts/make_addresses.py", "scripts/release",
-                 "scripts/release_ready.py"):  # fmt: skip
+    for name in (".github/SECURITY.md", ".gitignore", "CHANGELOG.md", "CITATION.cff", "README.md", "pyproject.toml",
+                 NOTEBOOK, "reader/rawpack/__init__.py", "scripts/lib.sh", "scripts/make_addresses.py",
+                 "scripts/release", "scripts/release_ready.py"):  # fmt: skip
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     live_at(root, HOME)
