@@ -53,7 +53,9 @@ def main() -> None:
 def executed(notebook: Any, folder: Path, environment: Mapping[str, str]) -> Any:
     """A copy with new outputs, run in a folder. Raises nbclient's CellExecutionError for a cell that fails."""
     copy = _NBFORMAT.from_dict(notebook)
-    client = NotebookClient(copy, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
+    where = {"metadata": {"path": str(folder)}}
+    # A kernel that was slow puts out a text in pieces.
+    client = NotebookClient(copy, timeout=200, kernel_name="python3", coalesce_streams=True, resources=where)
     client.execute(env=dict(environment))
     paths = re.compile(rf"{re.escape(os.path.realpath(folder))}/tmp\w+/")
     # The rest is of the machine that ran it.
