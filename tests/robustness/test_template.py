@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import psutil  # type: ignore[import-untyped]
 import pytest
 from reading import (
@@ -39,10 +40,12 @@ from rawpack.system.child import Child
 from rawpack.system.pool import SupervisedPool
 from rawpack.system.template import ForkedProcess, Template
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="templates are for Linux")
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="templates are for Linux"), pytest.mark.own_processes]
 
 BATCH = 7
 THREE: dict[str, Any] = {"workers": Workers(3, backend="process")}
+# Workers get the functions of this file by their code: what it imports takes them a second.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +90,14 @@ def template() -> Iterator[Template]:
 
 def both(whats: Iterable[str], template: Template) -> list[tuple[Any, Any]]:
     """The values of expressions in a plain child and in a forked one."""
-    found = []
+    found = list[list[Any]]()
     for launcher in (None, template):
         child = Child(says(), None, launcher=launcher)
         assert isinstance(child.process, ForkedProcess) == (launcher is not None)
         found.append([ask(child, what) for what in whats])
         assert child.kill()
-    return list(zip(*found, strict=True))
+    plain, forked = found
+    return list(zip(plain, forked, strict=True))
 
 
 # ---------------------------------------------------------------------------------------------- like a plain child
@@ -228,7 +232,6 @@ def dies() -> None:
 @pytest.mark.parametrize(("prepare", "workers"), [(starts_thread, 1), (starts_thread_later, 2), (raises, 2), (dies, 1)])
 def test_a_template_that_cannot_fork(prepare: Callable[[], None], workers: int) -> None:
     """Where a library starts a thread, or the template does not start, workers are plain children."""
-    prepare.__module__ = "__main__"  # so that its code is sent
     with nothing_left():
         template = Template(prepare)
         for _ in range(workers):
