@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,6 @@ import pytest
 import readers_by_docs as by_docs
 from numpy.typing import NDArray
 from PIL import Image
-from running import environment, pack
 
 import rawpack_packer
 from rawpack import Reader
@@ -107,8 +108,16 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stores")
     make_photos(folder / "few", FEW)
     make_photos(folder / "many", MANY)
-    for name, options in STORES.items():
-        pack(folder / ("many" if name in OF_MANY else "few"), folder / name, "--max-rejects", 2, *options)
+    # One process for all: the command is the same, and starts once.
+    program = (
+        "import json, sys\n"
+        "from rawpack_packer.cli import cli\n"
+        "for line in json.loads(sys.argv[1]):\n"
+        "    cli(line, standalone_mode=False)\n"
+    )
+    common = ["pack", "--quiet", "--workers", "0", "--max-rejects", "2"]
+    lines = [[*common, *options, "many" if name in OF_MANY else "few", name] for name, options in STORES.items()]
+    _run([sys.executable, "-c", program, json.dumps(lines)], folder)
     for name, options in FIELDS.items():
         rawpack_packer.pack(
             samples_with_fields(),
@@ -127,13 +136,21 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read_by_docs(stores: Path) -> dict[str, NDArray[Any]]:
     """What the documentation's readers read from all stores, in a process that cannot import rawpack."""
     out = stores / "read.npz"
-    done = subprocess.run(
-        [sys.executable, by_docs.__file__, str(out), *STORES, *FIELDS],
-        cwd=stores, env=environment(), capture_output=True, encoding="utf-8", check=False,
-    )  # fmt: skip
-    assert not done.returncode, done.stdout + done.stderr
+    _run([sys.executable, by_docs.__file__, str(out), *STORES, *FIELDS], stores)
     with np.load(out) as arrays:
         return dict(arrays)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", STORES)
