@@ -59,13 +59,9 @@ LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the long files; within a file, tests stay in their order. Tests of robustness are about their
-    processes."""
+    """Begin with the long files; within a file, tests stay in their order."""
     ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONG)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
-    for item in items:
-        if item.path.parent.name == "robustness":
-            item.add_marker(pytest.mark.own_processes)
 
 
 def pytest_collection_finish() -> None:

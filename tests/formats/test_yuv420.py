@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pictures import picture, save
 from PIL import Image
 from planes import rgb_of, spread
-from reading import WAYS, without_core
+from reading import SOAK, WAYS, without_core
 from running import pack, run_here
 
 import rawpack_packer
@@ -59,7 +59,7 @@ by_both = pytest.mark.parametrize("by", [nullcontext, without_core], ids=["core"
 
 
 @by_both
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if SOAK else 30, deadline=None)
 @given(height=st.integers(1, 70), width=st.integers(1, 70), seed=st.integers(0, 2**32))
 def test_planes_become_the_rgb_of_the_formula(by: Any, height: int, width: int, seed: int) -> None:
     """Of any bytes and any size, odd ones too: exactly the integers of the format's formula."""
@@ -96,7 +96,7 @@ def test_threads_do_not_disturb_one_another(by: Any) -> None:
         np.testing.assert_array_equal(image, rgb_of(data, *size))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if SOAK else 30, deadline=None)
 @given(sides, sides, st.integers(0, 2**32))
 def test_interpolation_in_floating_point_is_within_three_levels(height: int, width: int, seed: int) -> None:
     """A GPU that interpolates linearly, without rounding, gets nearly the same pixels."""
@@ -110,7 +110,7 @@ def test_interpolation_in_floating_point_is_within_three_levels(height: int, wid
 
 
 @by_both
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if SOAK else 60, deadline=None)
 @given(height=sides, width=st.integers(1, 80), data=st.data())
 def test_a_box_is_exactly_that_part_of_the_whole(by: Any, height: int, width: int, data: st.DataObject) -> None:
     """Whatever box is read, on even or odd pixels, it has the bytes that the whole image has there; into `out` too."""
@@ -131,7 +131,7 @@ def test_a_box_is_exactly_that_part_of_the_whole(by: Any, height: int, width: in
     assert not apart[:, [0, -1]].any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if SOAK else 30, deadline=None)
 @given(sides, sides, st.integers(0, 2**32))
 def test_luma_is_the_formulas_and_chroma_is_the_best_that_can_be_stored(height: int, width: int, seed: int) -> None:
     """Y is the formula rounded. Cg and Co are within one and a half levels of the planes that numpy's least squares
@@ -273,8 +273,13 @@ def test_every_layout_holds_the_same_planes(stores: dict[str, Path]) -> None:
                 np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", ["memmap-17x22", "hdf5-gzip-17x22"])
-@pytest.mark.parametrize("way", WAYS)
+BY_ALL = pytest.mark.parametrize(
+    ("name", "way"), [*(("memmap-17x22", way) for way in WAYS), ("hdf5-17x22", "here"), ("hdf5-gzip-17x22", "threads")]
+)
+"""Each layout, and each way in which batches are made: who makes them does not look at layouts."""
+
+
+@BY_ALL
 def test_batches_are_rgb_whoever_makes_them(name: str, way: str, stores: dict[str, Path]) -> None:
     """In this process, in threads and in processes, batches have the pixels that single samples have, shuffled too."""
     reader = Reader(stores[name])
@@ -288,8 +293,7 @@ def test_batches_are_rgb_whoever_makes_them(name: str, way: str, stores: dict[st
     assert seen == 70
 
 
-@pytest.mark.parametrize("name", ["memmap-17x22", "hdf5-17x22", "hdf5-gzip-17x22"])
-@pytest.mark.parametrize("way", WAYS)
+@BY_ALL
 def test_planes_come_as_they_are_stored(name: str, way: str, stores: dict[str, Path]) -> None:
     """decode="planes" gives each sample's stored bytes, flat, from any shard, in any way that batches are made."""
     reader, planes = Reader(stores[name], verify=way == "here"), stored_planes(stores[name])

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
-from reading import without_core
+from reading import SOAK, without_core
 from running import run_here
 
 import rawpack_packer
@@ -92,7 +92,7 @@ class TestZstd(FormatConformance):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if SOAK else 25, deadline=None)
 def test_every_dtype_and_shape_comes_back_bit_by_bit(data: st.DataObject) -> None:
     """Differences of any numbers, NaN and -0.0 among them, are undone: all, and any part of them."""
     dtype = np.dtype(data.draw(st.sampled_from(DTYPES)))

@@ -7,14 +7,13 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from forked import Forks
 from pictures import picture, save
 from reading import WAYS
 from running import pack, run_here
@@ -94,19 +93,16 @@ def store(sound: Path, tmp_path: Path) -> Path:
     ],
 )
 def test_a_file_written_over_in_place_is_an_error_and_not_the_end_of_the_process(
-    store: Path, change: str, when: str, options: dict[str, object]
+    forks: Forks, store: Path, change: str, when: str, options: dict[str, object]
 ) -> None:
     """Truncated, or filled with other bytes: a DamagedStoreError that names the file and the cure, where this process
     copies, at the next epoch and, as soon as it is looked at again, within one."""
-    ran = subprocess.run(
-        [sys.executable, "-c", CHILD, str(store), change, when, repr(options)],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert ran.returncode == 0, (ran.returncode, ran.stderr[-500:])
+    ran = forks.run(CHILD, store, change, when, repr(options))
+    assert ran.code == 0, ran
     name = "label.npy" if change == "column" else "shard-00000.npy"
-    assert str(store) in ran.stdout
-    assert name in ran.stdout
-    assert "never overwrite a file of a store" in ran.stdout
+    assert str(store) in ran.out
+    assert name in ran.out
+    assert "never overwrite a file of a store" in ran.out
 
 
 WAYS_IN: dict[str, Callable[[Reader], Any]] = {

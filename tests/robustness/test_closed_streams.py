@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from running import command, environment
 import rawpack_packer
 from rawpack_packer.api import verify
 
-CLOSED = [" ".join(some) for count in (1, 2, 3) for some in combinations(("<&-", ">&-", "2>&-"), count)]
-"""What a shell is told, to close each stream, each pair and all of them."""
+CLOSED = ("<&-", ">&-", "2>&-", "<&- >&- 2>&-")
+"""What a shell is told, to close each stream and all of them."""
 IMAGES = 8
 
 
@@ -128,7 +127,7 @@ rawpack.pack(Noisy(), {str(tmp_path / "store")!r}, format={form!r}, size=16, wor
         assert np.array_equal(Truth(tmp_path / "store").images[:, 0, 0, 0], np.arange(70))
 
 
-@pytest.mark.parametrize("streams", [*CLOSED[:3], CLOSED[-1]])
+@pytest.mark.parametrize("streams", CLOSED)
 def test_the_command_runs(streams: str, images: Path, store: Path, tmp_path: Path) -> None:
     """`pack` with workers and `inspect` do what they always do, and print to the streams that are open."""
     packed = tmp_path / "store"
@@ -142,7 +141,7 @@ def test_the_command_runs(streams: str, images: Path, store: Path, tmp_path: Pat
     assert bool(out) == (" >&-" not in f" {streams}")
 
 
-@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("streams", [">&-", "2>&-"])
 def test_exit_codes_stay(streams: str, images: Path, store: Path, tmp_path: Path) -> None:
     """A usage error is exit code 2 and a failed check 1, with a message if standard error is open."""
     code, _, err = closed(streams, *command(), "pack", "--size", "large", images, tmp_path / "new")

@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import cloudpickle
 import h5py
 import lmdb
 import numpy as np
@@ -40,7 +41,9 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs child processes")
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="needs child processes"), pytest.mark.own_processes]
+# Workers get the functions of this file by their code: what it imports takes them a second.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SHIM = """
 import importlib.abc, importlib.machinery, os, sys

@@ -21,7 +21,10 @@ from folders import finished_shards, settled, states_of
 from pictures import linked
 from running import FORMATS, Undisturbed, environment, pack, run_here, started, undisturbed_runs
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc"),
+    pytest.mark.own_processes,
+]
 
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 LAYOUTS = ("memmap", "hdf5", "hdf5-gzip", "lmdb")
@@ -41,7 +44,7 @@ def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(tmp_path: Path,
         options["compression"] = "gzip"
     undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS[layout], *SMALL))
     (tmp_path / "killed").mkdir()
-    every = 1 if SOAK else 3 if layout == "memmap" else 12
+    every = 1 if SOAK else 6 if layout == "memmap" else 15
     first = 0 if SOAK else LAYOUTS.index(layout)
     ran = subprocess.run(
         [sys.executable, str(Path(__file__).parents[1] / "support" / "killed_child.py"),
@@ -100,7 +103,7 @@ def test_runs_killed_at_random_moments_end_in_the_very_same_bytes(
     Finished parts stay the files they were, and the store is that of an undisturbed run. Workers end by themselves.
     """
     dice = random.Random(f"kill {layout}")
-    kills, turn = 100 if SOAK else 3, 0
+    kills, turn = 100 if SOAK else 2, 0
     while kills > 0:
         store = tmp_path / f"{turn}"
         turn += 1

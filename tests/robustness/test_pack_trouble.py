@@ -13,30 +13,35 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import cloudpickle
 import pytest
 from folders import settled, states_of
+from forked import Forks, forks
 from pictures import linked, picture, save
 from running import FORMATS, Ran, Undisturbed, command, environment, pack, run_command, run_here, undisturbed_runs
 from troubled import At, Trouble, append, die, hang, opening, shrink_memory, touch
 from troubled import troubled as troubled_source
 
 from rawpack import PackError, Reader
+from rawpack.system.pool import SupervisedPool
 from rawpack_packer import recipe as recipes
 from rawpack_packer.destination import files
 from rawpack_packer.destination.lock import lock_file
-from rawpack_packer.engines import LocalEngine
+from rawpack_packer.engines import LocalEngine, local
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.part.pieces import _file_system
 from rawpack_packer.sources import open_source
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, bash's limits and mount namespaces")
+# Workers get the functions of this file by their code: what it imports takes them a second.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SMALL = ("--size", "64", "--shard-size", "1")
 """Parts of 64 samples, 786 kB of pixels."""
@@ -92,24 +97,16 @@ def quiet(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
 
 # ---------------------------------------------------------------------------------------------- a full disk
 
-FULL = """\
-set -u
-mount -t tmpfs -o size=24m none "$disk" || exit 99
-"$python" "$troubled" "$at" "$disk/filler" "$@" >"$log/out1" 2>"$log/err1"; echo $? >"$log/code1"
-ls -A "$disk/store/.rawpack" >"$log/left" 2>&1
-rm "$disk/filler"
-"$python" -m rawpack "$@" >"$log/out2" 2>"$log/err2"; echo $? >"$log/code2"
-cp -r "$disk/store" "$log/store"
-"""
-
 
 @pytest.fixture(scope="module")
-def may_mount() -> None:
+def disks() -> Iterator[Forks]:
+    """Processes that see small disks, which nobody else does."""
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
         pytest.skip("only root mounts a small disk of its own")
+    with forks(environment(), "unshare", "-m") as forked:
+        yield forked
 
 
-@pytest.mark.usefixtures("may_mount")
 @pytest.mark.parametrize(
     ("layout", "at", "workers"),
     [
@@ -119,32 +116,33 @@ def may_mount() -> None:
     ],
 )
 def test_a_disk_that_fills_up(
-    source: Path, undisturbed: Undisturbed, tmp_path: Path, layout: str, at: str, workers: int
+    source: Path, undisturbed: Undisturbed, disks: Forks, tmp_path: Path, layout: str, at: str, workers: int
 ) -> None:
     """One line that says so, exit code 1, nobody dies of a signal; with space again the same command goes on."""
-    disk, log = tmp_path / "disk", tmp_path / "log"
+    disk = tmp_path / "disk"
     disk.mkdir()
-    log.mkdir()
-    script = Path(__file__).parents[1] / "support" / "troubled.py"
-    variables = {"disk": disk, "log": log, "at": at, "python": sys.executable, "troubled": script}
-    ran = subprocess.run(
-        ["unshare", "-m", "bash", "-c", FULL, "bash",
-         "pack", "--workers", str(workers), *FORMATS[layout], *SMALL, str(source), str(disk / "store")],
-        env=environment(**{name: str(value) for name, value in variables.items()}),
-        capture_output=True, encoding="utf-8", check=False,
-    )  # fmt: skip
-    if ran.returncode == 99:
-        pytest.skip(f"no small disk can be mounted: {ran.stderr}")
-    told = one_line((log / "err1").read_text())
+    mounted = disks.run(
+        f"import subprocess\nsubprocess.run('mount -t tmpfs -o size=24m none {disk}'.split(), check=True)"
+    )
+    if mounted.code:
+        pytest.skip(f"no small disk can be mounted: {mounted.err}")
+    args = ["pack", "--workers", workers, *FORMATS[layout], *SMALL, source, disk / "store"]
+    filling = f"import troubled\ntroubled.filling({at!r}, {str(disk / 'filler')!r}).__enter__()"
+    ran = disks.command(*args, before=filling)
+    told = one_line(ran.err)
+    assert ran.code == 1
     assert "No space left on device" in told, told
     assert str(disk / "store") in told
     assert "the same command" in told
-    assert (log / "code1").read_text() == "1\n"
     # What no one can use any more gives its space back at once; of workers that were stopped some may be left.
     if not workers:
-        assert not re.search(r"\.(npy|h5|lmdb|spool)(\.tmp)?$", (log / "left").read_text(), re.MULTILINE)
-    assert (log / "code2").read_text() == "0\n", (log / "err2").read_text()
-    assert settled(log / "store") == undisturbed(layout)
+        left = disks.run(f"import os\nprint(*os.listdir({str(disk / 'store' / '.rawpack')!r}), sep='\\n')").out
+        assert not re.search(r"\.(npy|h5|lmdb|spool)(\.tmp)?$", left, re.MULTILINE)
+    again = disks.command(*args, before=f"import os\nos.unlink({str(disk / 'filler')!r})")
+    assert again.code == 0, again
+    copying = f"import shutil\nshutil.copytree({str(disk / 'store')!r}, {str(tmp_path / 'store')!r})"
+    assert disks.run(copying).code == 0
+    assert settled(tmp_path / "store") == undisturbed(layout)
 
 
 @pytest.fixture
@@ -169,38 +167,29 @@ def test_who_cannot_promise_room_refuses_nothing() -> None:
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 @pytest.mark.parametrize("size", ["uniform", "keep"])
-def test_hdf5_refused_at_any_byte(keeps_room: Path, compression: str, size: str) -> None:
+def test_hdf5_refused_at_any_byte(forks: Forks, keeps_room: Path, compression: str, size: str) -> None:
     """Wherever the disk becomes full in an HDF5 file, the writer raises what the system said; HDF5 says nothing on
     stderr and takes no process with it."""
-    script = Path(__file__).parents[1] / "support" / "hdf5_refused.py"
-    ran = subprocess.run(
-        [sys.executable, script, keeps_room, compression, size],
-        env=environment(), capture_output=True, encoding="utf-8", check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (0, "")
-    refused = [line.partition(" ")[2] for line in ran.stdout.splitlines()]
+    ran = forks.run(
+        f"import hdf5_refused, pathlib\nhdf5_refused.main(pathlib.Path({str(keeps_room)!r}), {compression!r}, {size!r})"
+    )
+    assert (ran.code, ran.err) == (0, "")
+    refused = [line.partition(" ")[2] for line in ran.out.splitlines()]
     assert len(refused) > 50
     assert set(refused) == {repr(OSError(errno.EFBIG, os.strerror(errno.EFBIG)))}
 
 
-def limited(limit: str, args: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """The command under a `ulimit`."""
-    return subprocess.run(
-        ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *command(), *args],
-        env=environment(), capture_output=True, encoding="utf-8", check=False,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(("layout", "workers"), [*((layout, 0) for layout in LAYOUTS), ("lmdb", 1)])
 def test_a_limit_on_file_sizes(
-    source: Path, undisturbed: Undisturbed, tmp_path: Path, layout: str, workers: int
+    source: Path, undisturbed: Undisturbed, forks: Forks, tmp_path: Path, layout: str, workers: int
 ) -> None:
     """Writes that the system refuses for another reason than a full disk: the same, in every format's own library."""
     store = tmp_path / "store"
-    args = ["pack", "--workers", str(workers), *FORMATS[layout], *SMALL, str(source), str(store)]
-    ran = limited("-f 60", args)
-    assert ran.returncode == 1, ran.stderr
-    told = one_line(ran.stderr)
+    args = ["pack", "--workers", workers, *FORMATS[layout], *SMALL, source, store]
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (60 << 10, 60 << 10))"
+    ran = forks.command(*args, before=limit)
+    assert ran.code == 1, ran
+    told = one_line(ran.err)
     # The memory that workers share is a file, too.
     assert ("the same command" in told) if not workers else ("(ulimit -f) is too low: raise it" in told), told
     assert "0x" not in told
@@ -239,12 +228,14 @@ def test_a_destination_that_is_lost(
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
-    ("what", "words"),
-    [(os.unlink, "it is gone"), (append, "bytes and has"), (touch, "it was written to")],
-    ids=["vanishes", "grows", "is touched"],
-)
+    ("what", "words", "workers"),
+    [
+        (os.unlink, "it is gone", 0), (os.unlink, "it is gone", 2), (append, "bytes and has", 0),
+        (touch, "it was written to", 2),
+    ],
+    ids=["vanishes", "vanishes in a worker", "grows", "is touched in a worker"],
+)  # fmt: skip
 def test_a_source_that_changes_while_it_is_packed(
     own_source: Path, tmp_path: Path, what: Any, words: str, workers: int
 ) -> None:
@@ -404,11 +395,11 @@ def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> No
     first = save(source / f"00.{suffix}", picture(90, 120, 0).repeat(30, axis=0).repeat(30, axis=1))
     for i in range(1, 4):
         os.link(first, source / f"{i:02d}.{suffix}")
-    args = ["--workers", 1, *SMALL, "--max-rejects", "100%", source, store]
-    ran = troubled(At(0, shrink_memory, 12 << 20), *args)
+    args = [*SMALL, "--max-rejects", "100%", source, store]
+    ran = troubled(At(0, shrink_memory, 12 << 20), "--workers", 1, *args)
     assert ran.code == 1
     assert "out of memory" in one_line(ran.err)
-    assert run_here("pack", "--json", *args).code == 0
+    assert run_here("pack", "--workers", 0, *args).code == 0
     assert len(Reader(store)) == 4
 
 
@@ -416,12 +407,15 @@ def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> No
 def test_few_descriptors(source: Path, undisturbed: Undisturbed, tmp_path: Path, limit: int) -> None:
     """Under any `ulimit -n` the run either packs or says in one line what it lacks, and then goes on."""
     store = tmp_path / "store"
-    args = ["pack", "--quiet", "--workers", "2", *SMALL, str(source), str(store)]
-    ran = limited(f"-n {limit}", args)
+    args = ["--quiet", "--workers", 2, *SMALL, source, store]
+    ran = subprocess.run(
+        ["bash", "-c", f'ulimit -n {limit}; exec "$@"', "bash", *command(), "pack", *map(str, args)],
+        env=environment(), capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
     if ran.returncode:
         assert ran.returncode == 1
         assert "Too many open files" in one_line(ran.stderr)
-        assert run_here(*args).code == 0
+        pack(source, store, *SMALL)
     assert settled(store) == undisturbed("memmap")
 
 
@@ -429,7 +423,7 @@ NOBODY = 65534
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes somebody else")
-def test_permission_that_is_lost(source: Path, undisturbed: Undisturbed) -> None:
+def test_permission_that_is_lost(source: Path, undisturbed: Undisturbed, forks: Forks) -> None:
     """The destination becomes read-only for the one who packs: one line with its path, and later it goes on."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -440,22 +434,15 @@ def test_permission_that_is_lost(source: Path, undisturbed: Undisturbed) -> None
         store = root / "store"
         store.mkdir()
         os.chown(store, NOBODY, NOBODY)
-        script = (
-            "import os, sys; from troubled import *\n"
-            "import rawpack_packer.cli.pack; from rawpack_packer.cli import main\n"
-            # Nobody else may be able to read the modules of this Python.
-            "import rawpack_packer.api, rawpack_packer.job.summary\n"
+        becoming = (
+            "import os\nfrom troubled import *\n"
             f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
-            f"with opening(At(70, lock_folder, {str(store / '.rawpack')!r})): main()"
+            f"opening(At(70, lock_folder, {str(store / '.rawpack')!r})).__enter__()"
         )
-        args = ["pack", "--workers", "0", *SMALL, str(root / "source"), str(store)]
-        paths = environment()["PYTHONPATH"] + os.pathsep + str(Path(__file__).parents[1] / "support")
-        ran = subprocess.run(
-            [sys.executable, "-c", script, *args],
-            env=environment(PYTHONPATH=paths), capture_output=True, encoding="utf-8", check=False,
-        )  # fmt: skip
-        assert ran.returncode == 1, ran.stderr
-        told = one_line(ran.stderr)
+        args = ["pack", "--workers", 0, *SMALL, root / "source", store]
+        ran = forks.command(*args, before=becoming)
+        assert ran.code == 1, ran
+        told = one_line(ran.err)
         assert "Permission denied" in told
         assert str(store) in told
         (store / ".rawpack").chmod(0o700)
@@ -464,6 +451,18 @@ def test_permission_that_is_lost(source: Path, undisturbed: Undisturbed) -> None
 
 
 # ---------------------------------------------------------------------------------------------- samples that kill
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template forks a single worker too, as it does several: to start each as a plain child takes ten times as
+    long."""
+    init = SupervisedPool.__init__
+
+    def with_template(pool: Any, start: Any, prepare: Any = None) -> None:
+        init(pool, start, prepare or local._load)
+
+    monkeypatch.setattr(SupervisedPool, "__init__", with_template)
 
 
 @pytest.mark.usefixtures("quiet")
@@ -492,7 +491,7 @@ def test_a_sample_that_kills_its_worker_costs_that_sample(source: Path, tmp_path
     assert run_here("inspect", "--verify", store).code == 0
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("quiet", "forked")
 def test_any_number_of_samples_that_kill_cost_themselves(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -519,7 +518,7 @@ def test_any_number_of_samples_that_kill_cost_themselves(
     assert run_here("inspect", "--verify", store).code == 0
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("quiet", "forked")
 def test_a_worker_that_dies_by_accident_rejects_nothing(source: Path, tmp_path: Path) -> None:
     """Samples at which a worker is killed, as where memory is short for a moment, and another one crashes, are packed
     by the next: only two crashes reject a sample."""
@@ -538,7 +537,7 @@ def test_a_worker_that_dies_by_accident_rejects_nothing(source: Path, tmp_path: 
     assert len(Reader(store)) == COUNT
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("quiet", "forked")
 def test_workers_that_are_killed_before_they_begin_reject_nothing(source: Path, tmp_path: Path) -> None:
     """As on a busy machine, while they start or open the source: no part is the cause, however many are killed. Where
     all of them are, the run ends, and says so."""
@@ -566,8 +565,6 @@ def die_noted(deaths: str, number: int = signal.SIGSEGV) -> Any:
 
 def killed_main(deaths: str, most: int, *args: Any) -> None:
     """A worker that is killed before it has begun a sample; so many are, at once or when they have their part."""
-    import rawpack_packer.engines.local as local
-
     path, run = Path(deaths), local.run_part
     count = path.stat().st_size if path.exists() else 0
 
@@ -578,7 +575,7 @@ def killed_main(deaths: str, most: int, *args: Any) -> None:
         local._main(*args)
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("quiet", "forked")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_workers_that_are_killed_reject_nothing(source: Path, tmp_path: Path, number: int) -> None:
     """Two killed at one sample, as where memory is short: the run stops and names the sample, which is no reject; the
@@ -595,11 +592,11 @@ def test_workers_that_are_killed_reject_nothing(source: Path, tmp_path: Path, nu
     assert sorted(path.relative_to(source).as_posix() for path in source.rglob("*.jpg"))[130] in one_line(ran.err)
     done = len(list((store / ".rawpack").glob("part-*.done")))
     assert done == 2
-    told = json.loads(run_here("pack", "--json", "--workers", 1, *SMALL, source, store).out)
+    told = json.loads(run_here("pack", "--json", "--workers", 0, *SMALL, source, store).out)
     assert (told["samples"], told["packed_now"]) == (COUNT, COUNT - 128)
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("quiet", "forked")
 def test_workers_that_keep_dying_at_other_samples_stop_the_run(source: Path, tmp_path: Path) -> None:
     """Death after death in one part, and never twice at one sample: the run says so and does not go on for ever."""
     store, deaths = tmp_path / "store", tmp_path / "deaths"
@@ -615,7 +612,6 @@ def test_workers_that_keep_dying_at_other_samples_stop_the_run(source: Path, tmp
 
 def wandering_main(deaths: str, *args: Any) -> None:
     """A worker that is killed at one sample of the part it packs, the next one at the sample behind it."""
-    from rawpack_packer.engines.local import _main
     from rawpack_packer.part import _RecordRows
 
     path, add = Path(deaths), _RecordRows.add
@@ -626,10 +622,10 @@ def wandering_main(deaths: str, *args: Any) -> None:
             die_noted(deaths)
 
     with mock.patch.object(_RecordRows, "add", deadly):
-        _main(*args)
+        local._main(*args)
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("quiet", "forked")
 def test_a_worker_that_dies_while_it_finishes_a_shard_blames_no_sample(source: Path, tmp_path: Path) -> None:
     """Death after the last sample, twice: the run stops and says so, and no sample is rejected for it."""
     store = tmp_path / "store"
@@ -644,9 +640,6 @@ def test_a_worker_that_dies_while_it_finishes_a_shard_blames_no_sample(source: P
 
 def dying_main(deaths: str, *args: Any) -> None:
     """A worker that is killed when a shard is hashed; two are, and no more."""
-    from rawpack_packer.destination import files
-    from rawpack_packer.engines.local import _main
-
     path, record = Path(deaths), files.record
 
     def deadly(*args: Any, **options: Any) -> Any:
@@ -654,7 +647,7 @@ def dying_main(deaths: str, *args: Any) -> None:
         return record(*args, **options) if done else die_noted(deaths)
 
     with mock.patch.object(files, "record", deadly):
-        _main(*args)
+        local._main(*args)
 
 
 @pytest.mark.usefixtures("quiet")
@@ -670,7 +663,7 @@ def test_a_worker_that_hangs_ends_the_run(source: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- the same everywhere
 
 
-@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-chunk4", "hdf5-gzip", "lmdb"])
 def test_two_stores_of_one_source_have_one_digest(source: Path, tmp_path: Path, layout: str) -> None:
     """Packed by other workers, in another folder, from a copy elsewhere: the same bytes, and `inspect` shows the same
     digest."""

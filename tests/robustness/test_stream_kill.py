@@ -18,7 +18,10 @@ from stream_child import COUNT, run, samples
 import rawpack_packer
 from rawpack import Reader, UsageError
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc"),
+    pytest.mark.own_processes,
+]
 
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 _CHILD = Path(__file__).parents[1] / "support" / "stream_child.py"

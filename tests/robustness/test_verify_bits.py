@@ -220,6 +220,7 @@ def test_what_was_inflated_to_be_checked_is_not_inflated_again(sound: Callable[[
     assert 0 < inflations(verify=True) <= inflations(verify=False)
 
 
+@pytest.mark.own_processes
 def test_a_process_that_dies_is_blamed_on_no_other_shard(sound: Callable[[str, str], Path]) -> None:
     """LMDB is asked about one shard after another in one process; where that is dead, a new one is asked."""
     others = psutil.Process().children()

@@ -1,29 +1,19 @@
-"""Runs the command with reads that fail, as disks and network disks let them: see `failing_reads.c`.
-
-As a program it runs one command line after another, each in a fork of its own, so that nothing is imported again: it
-reads a JSON list of words and an environment per line, and answers with a line of exit code, stdout and stderr.
-"""
+"""Runs the command with reads that fail, as disks and network disks let them: see `failing_reads.c`."""
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import json
 import mmap
 import os
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from forked import Forks, forks
 
 OPEN, READ, MAP, STAT = 1, 2, 4, 8
 ONCE, THIS_FILE, ALL_FILES = range(3)
-_RUNS_S = 120
 
 
 class Control(ctypes.Structure):
@@ -74,21 +64,17 @@ class Ran:
 class Failing:
     """Runs commands in which reads fail."""
 
-    def __init__(self, process: subprocess.Popen[str], control: Control) -> None:
-        self._process, self._control = process, control
+    def __init__(self, forks: Forks, control: Control) -> None:
+        self._forks, self._control = forks, control
 
     def run(self, words: Sequence[str], fault: Fault, variables: Mapping[str, str]) -> Ran:
-        control, program = self._control, self._process
-        assert program.stdin is not None
-        assert program.stdout is not None
+        control = self._control
         ctypes.memset(ctypes.addressof(control), 0, ctypes.sizeof(control))
         control.kinds, control.at, control.number, control.lasting = fault.kinds, fault.at, fault.number, fault.lasting
         control.under = os.fsencode(fault.under)
-        program.stdin.write(json.dumps([list(words), dict(variables)]) + "\n")
-        program.stdin.flush()
-        code, out, err = json.loads(program.stdout.readline())
+        ran = self._forks.command(*words, **variables)
         control.under = b""
-        return Ran(code, out, err, control.count, control.failed, os.fsdecode(control.first))
+        return Ran(ran.code, ran.out, ran.err, control.count, control.failed, os.fsdecode(control.first))
 
 
 @contextmanager
@@ -98,60 +84,5 @@ def failing(library: Path, folder: Path, environment: Mapping[str, str]) -> Iter
     path.write_bytes(bytes(ctypes.sizeof(Control)))
     with path.open("r+b") as file:
         control = Control.from_buffer(mmap.mmap(file.fileno(), 0))
-    variables = {**environment, "LD_PRELOAD": str(library), "FAILING_READS": str(path), "OPENBLAS_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", env=variables
-    ) as process:
-        try:
-            yield Failing(process, control)
-        finally:
-            process.kill()
-
-
-def _run(words: Sequence[str], variables: Mapping[str, str]) -> tuple[int, str, str]:
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
-        child = os.fork()
-        if not child:
-            signal.alarm(_RUNS_S)
-            os.environ.update(variables)
-            tempfile.tempdir = None
-            for number, file in enumerate((out, err), 1):
-                os.dup2(file.fileno(), number)
-            os._exit(_main(words))
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read())
-        return code, texts[0], texts[1]
-
-
-def _main(words: Sequence[str]) -> int:
-    import traceback
-
-    from rawpack_packer.cli import main
-
-    sys.argv, code = ["rawpack", *words], 0
-    try:
-        main()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    atexit._run_exitfuncs()  # as where a program ends: a lease in a cache is given back
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code
-
-
-def main() -> None:
-    import rawpack_packer.cli  # noqa: F401 - before the forks
-
-    for line in sys.stdin:
-        answer: Any = _run(*json.loads(line))
-        print(json.dumps(answer), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    with forks({**environment, "LD_PRELOAD": str(library), "FAILING_READS": str(path)}) as forked:
+        yield Failing(forked, control)

@@ -67,6 +67,11 @@ class KeptChildren:
             self._child[1].kill()
             self._child = None
 
+    def pids(self) -> set[int]:
+        """The processes that are kept."""
+        child = [] if self._child is None else [self._child[1]]
+        return {one.process.pid for one in (*(running.child for running in self._templates.values()), *child)}
+
     @contextmanager
     def nothing(self) -> Iterator[None]:
         """End them all, and keep none meanwhile."""
@@ -184,7 +189,7 @@ def kept_children() -> Iterator[KeptChildren]:
     kept = _KeptTemplate.kept = _KeptCalls.kept = KeptChildren()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "Template", _KeptTemplate)
-        patch.setattr(reading, "keep_nothing", kept.nothing)
+        patch.setattr(reading, "kept", kept.pids)
         for module in (estimate, look, file):
             patch.setattr(module, "IsolatedCalls", _KeptCalls)
         try:

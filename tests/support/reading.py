@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -122,20 +122,24 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-keep_nothing: Callable[[], AbstractContextManager[None]] = nullcontext
-"""A block within which no process is handed on to another test: see `kept_children`, which sets it."""
+kept: Callable[[], set[int]] = set
+"""The processes that another test takes over: see `kept_children`, which sets it. Each has one descriptor here."""
 
 
 @contextmanager
 def nothing_left() -> Iterator[None]:
-    """Within this block, processes and descriptors come and go; after it there are no more than before."""
-    with keep_nothing():
-        gc.collect()
-        before, opened = children(), descriptors()
-        yield
-        gc.collect()
-        wait_until(lambda: children() <= before, "every worker has ended and was reaped")
-        wait_until(lambda: descriptors() <= opened, "every descriptor is closed")
+    """Within this block, processes and descriptors come and go; after it there are no more than before, but for what is
+    kept."""
+
+    def there() -> tuple[set[int], int]:
+        return children() - kept(), descriptors() - len(kept())
+
+    gc.collect()
+    before, opened = there()
+    yield
+    gc.collect()
+    wait_until(lambda: there()[0] <= before, "every worker has ended and was reaped")
+    wait_until(lambda: there()[1] <= opened, "every descriptor is closed")
 
 
 @contextmanager

@@ -1,15 +1,10 @@
-"""A source that makes trouble at one of its samples, in the process that reads it: a full disk, a lost permission, ...
-
-As a program it runs the command with such a source: `python troubled.py AT FILLER pack ...` fills the disk that FILLER
-lies on when sample AT is read, or when the store is committed (AT is "commit").
-"""
+"""A source that makes trouble at one of its samples, in the process that reads it: a full disk, a lost permission."""
 
 from __future__ import annotations
 
 import os
 import resource
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -125,23 +120,14 @@ def touch(path: str) -> None:
     os.utime(path, ns=(10**18, 10**18))
 
 
-def main() -> None:
-    from rawpack_packer.cli import main as command
+def filling(at: str, filler: str) -> Any:
+    """While it is entered, the disk that `filler` lies on is filled when sample `at` is read, or when the store is
+    committed ("commit")."""
+    if at != "commit":
+        return opening(At(int(at), fill, filler))
 
-    at, filler = sys.argv[1], sys.argv[2]
-    del sys.argv[1:3]
-    if at == "commit":
+    def filled(*args: Any) -> Any:
+        fill(filler)
+        return commit.commit_store(*args)
 
-        def filled(*args: Any) -> Any:
-            fill(filler)
-            return commit.commit_store(*args)
-
-        with mock.patch("rawpack_packer.job.job.commit_store", filled):
-            command()
-    else:
-        with opening(At(int(at), fill, filler)):
-            command()
-
-
-if __name__ == "__main__":
-    main()
+    return mock.patch("rawpack_packer.job.job.commit_store", filled)
