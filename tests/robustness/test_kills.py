@@ -292,17 +292,18 @@ STAGES = ("scan", "table")
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", range(3))
-def test_three_kills(kills: Kills, number: int) -> None:
-    """Of three command lines that are drawn."""
-    kills.kill(random.Random(SEED).sample(LINES, 3)[number], random.Random(f"{SEED} {number}"))
+@pytest.mark.parametrize("number", range(6))
+def test_six_kills(kills: Kills, number: int) -> None:
+    """Of six command lines that are drawn."""
+    kills.kill(random.Random(SEED).sample(LINES, 6)[number], random.Random(f"{SEED} {number}"))
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_kill_while_a_source_is_scanned(kills: Kills, stage: str) -> None:
-    """And one while the table of that is written, which is not used unless it is whole."""
-    kills.kill_in(stage, random.Random(SEED).choice(SCANNED), random.Random(f"{SEED} {stage}"))
+def test_four_kills_while_a_source_is_scanned(kills: Kills, stage: str, number: int) -> None:
+    """And while the table of that is written, which is not used unless it is whole."""
+    kills.kill_in(stage, random.Random(SEED).sample(SCANNED, 2)[number], random.Random(f"{SEED} {stage} {number}"))
 
 
 @pytest.mark.soak

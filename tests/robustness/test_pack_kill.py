@@ -44,7 +44,7 @@ def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(tmp_path: Path,
         options["compression"] = "gzip"
     undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS[layout], *SMALL))
     (tmp_path / "killed").mkdir()
-    every = 1 if SOAK else 6 if layout == "memmap" else 15
+    every = 1 if SOAK else 3 if layout == "memmap" else 12
     first = 0 if SOAK else LAYOUTS.index(layout)
     ran = subprocess.run(
         [sys.executable, str(Path(__file__).parents[1] / "support" / "killed_child.py"),
@@ -103,7 +103,7 @@ def test_runs_killed_at_random_moments_end_in_the_very_same_bytes(
     Finished parts stay the files they were, and the store is that of an undisturbed run. Workers end by themselves.
     """
     dice = random.Random(f"kill {layout}")
-    kills, turn = 100 if SOAK else 2, 0
+    kills, turn = 100 if SOAK else 3, 0
     while kills > 0:
         store = tmp_path / f"{turn}"
         turn += 1

@@ -419,17 +419,17 @@ def test_the_thread_that_started_the_workers_ends(store: Path) -> None:
     assert not any(map(gone, workers))
 
 
-def test_a_pool_takes_a_descriptor_for_each_worker() -> None:
-    """32 workers start where 64 descriptors are left, and take about as many as they are."""
+def test_a_pool_of_128_under_256_descriptors() -> None:
+    """Each worker takes one descriptor of its parent."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened = descriptors()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 64, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 160, before[1]))
     try:
         with nothing_left():
             pool = SupervisedPool(lambda template: Child(says("os.getpid()"), None, launcher=template), nothing)
-            handles = [pool.add() for _ in range(32)]
-            assert len({ask(handle.worker) for handle in handles}) == 32
-            assert descriptors() - opened <= 44
+            handles = [pool.add() for _ in range(128)]
+            assert len({ask(handle.worker) for handle in handles}) == 128
+            assert descriptors() - opened <= 140
             pool.close()
             del handles, pool
     finally:
