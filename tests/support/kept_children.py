@@ -25,7 +25,7 @@ from rawpack.system.channel import Channel
 from rawpack.system.child import Child, Ends, Process
 from rawpack.system.template import Template
 
-_KEPT = 2
+_KEPT = 4
 """Templates, each of which has loaded what its workers need."""
 
 
@@ -61,7 +61,7 @@ class KeptChildren:
         self.keeps = True
 
     def close(self) -> None:
-        """End them all."""
+        """End them all, but for a nursery whose children are used."""
         for running in self._templates.values():
             running.child.kill()
         self._templates.clear()
@@ -132,42 +132,67 @@ class _KeptTemplate(Template):
 
 class _Nursery:
     """Forks the children that are started without a template: a process that has loaded what they need. See
-    `Launcher`. A child that needs other surroundings is started as a plain process."""
+    `Launcher`. A child in other surroundings than those of the first test is started as a plain process."""
 
     def __init__(self) -> None:
         self._running: _SharedTemplate | None = None
-        self._key: tuple[Any, ...] = ()
+        self._forked: list[template.ForkedProcess] = []
+        self._key = _surroundings()
         self._lock = RLock()
 
     def launch(self, ends: Ends, channel: Channel) -> Process | None:
         with self._lock:
+            if self._key != _surroundings():
+                return None
             if self._running is not None and not self._running.lives():
-                self.close()
+                self.close(also_used=True)
             if self._running is None:
-                self._key, self._running = _surroundings(), _SharedTemplate(nursery.load)
+                self._running = _SharedTemplate(nursery.load)
                 self._running.is_ready()
-            return self._running.fork(ends, channel) if self._key == _surroundings() else None
+            process = self._running.fork(ends, channel)
+            self._forked += [process] if process is not None else []
+            return process
 
-    def close(self) -> None:
+    def close(self, *, also_used: bool = False) -> None:
+        """End it, and with it its children; not while one of them is used, unless that is said."""
         with self._lock:
-            if self._running is not None:
+            self._forked = [process for process in self._forked if process.returncode is None]
+            if self._running is not None and (also_used or not self._forked):
                 self._running.child.kill()
                 self._running = None
+
+
+class _SharedProcess(template.ForkedProcess):
+    """One that several threads may end: isolated calls are ended by the thread that makes them and by another one."""
+
+    _running: _SharedTemplate
+
+    def kill(self) -> None:
+        with self._running.lock:
+            super().kill()
+
+    def wait(self, timeout: float) -> int:
+        with self._running.lock:
+            return super().wait(timeout)
 
 
 class _SharedTemplate(template._Running):
     """One that several threads may ask."""
 
     def __init__(self, prepare: Callable[[], None]) -> None:
-        self._lock = RLock()
+        self.lock = RLock()
         super().__init__(prepare)
 
     def lives(self) -> bool:
-        with self._lock:
+        with self.lock:
             return super().lives()
 
+    def fork(self, ends: Ends, channel: Channel) -> template.ForkedProcess | None:
+        process = super().fork(ends, channel)
+        return None if process is None else _SharedProcess(self, process.pid, channel)
+
     def _ask(self, *order: Any, descriptors: tuple[int, ...] = (), timeout: float) -> Any:
-        with self._lock:
+        with self.lock:
             return super()._ask(*order, descriptors=descriptors, timeout=timeout)
 
 
@@ -192,3 +217,4 @@ def kept_children() -> Iterator[KeptChildren]:
             yield kept
         finally:
             kept.close()
+            kept.nursery.close(also_used=True)
