@@ -24,6 +24,7 @@ from folders import files_of, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import encoded, picture, save
+from reading import SOAK
 from running import reason_of, run_command
 
 from rawpack.errors import DecodeError, UsageError
@@ -443,7 +444,8 @@ def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:
     shell(tmp_path, "tar cf a.tar -C p .")
     whole, dice, compared = (tmp_path / "a.tar").read_bytes(), random.Random(7), 0
     headers = [i for i in range(0, len(whole), 512) if whole[i + 257 : i + 262] == b"ustar"]
-    for _ in range(60):
+    rounds = 60 if SOAK else 20
+    for _ in range(rounds):
         data, start = bytearray(whole), dice.choice(headers)
         for _ in range(dice.randint(1, 3)):
             data[start + dice.randrange(512)] = dice.choice([0, 255, dice.randrange(256), *b"0123457/.SLgxDK"])
@@ -459,7 +461,7 @@ def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:
             compared += 1
             same(open_source(tmp_path / "m.tar", "archive"), open_folder(out))
         shutil.rmtree(out)
-    assert compared > 40
+    assert compared > rounds * 2 // 3
 
 
 # ---- reading

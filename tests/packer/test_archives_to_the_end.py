@@ -543,8 +543,9 @@ from rawpack_packer.sources import open_source
 from rawpack_packer.sources.table import process_file
 from rawpack_packer.sources.table.remote_files import Spool
 {before}
-source = open_source(sys.argv[1], spool=Spool(pathlib.Path(sys.argv[2]), 1 << 30))
-print("opened", len(source), flush=True)
+spool = Spool(pathlib.Path(sys.argv[1]), 1 << 30)
+sources = [open_source(path, spool=spool) for path in sys.argv[2:]]
+print("opened", *map(len, sources), flush=True)
 time.sleep(600)
 """
 IN_MIDDLE = """
@@ -558,22 +559,22 @@ process_file._UnnamedFile.add = add
 
 
 @pytest.mark.parametrize(
-    ("name", "before"),
-    [(name, "") for name in ("a.tar", "a.tar.gz", "a.tar.bz2", "a.zip")]
-    + [(name, IN_MIDDLE) for name in ("a.tar.gz", "a.tar.bz2")],  # others have no index
-)
+    ("names", "before"),
+    [(["a.tar", "a.tar.gz", "a.tar.bz2", "a.zip"], ""), (["a.tar.gz"], IN_MIDDLE), (["a.tar.bz2"], IN_MIDDLE)],
+)  # the other archives have no index to be killed in
 def test_a_killed_command_leaves_nothing_in_the_folder_for_temporary_files(
-    tmp_path: Path, name: str, before: str
+    tmp_path: Path, names: list[str], before: str
 ) -> None:
     """`kill -9` while an archive is looked through, or after that; nor anywhere else, before there is a store."""
-    (tmp_path / name).write_bytes(KINDS[name])
+    for name in names:
+        (tmp_path / name).write_bytes(KINDS[name])
     (tmp_path / "tmp").mkdir()
     with subprocess.Popen(
-        [sys.executable, "-c", STOPS.format(before=before), tmp_path / name, tmp_path / "spool"],
+        [sys.executable, "-c", STOPS.format(before=before), tmp_path / "spool", *(tmp_path / name for name in names)],
         stdout=subprocess.PIPE, env=environment(TMPDIR=str(tmp_path / "tmp")), text=True,
     ) as child:  # fmt: skip
         assert child.stdout is not None
-        assert child.stdout.readline() == ("writing\n" if before else "opened 12\n")
+        assert child.stdout.readline() == ("writing\n" if before else "opened 12 12 12 12\n")
         child.send_signal(signal.SIGKILL)
     assert child.returncode == -signal.SIGKILL
     assert list((tmp_path / "tmp").iterdir()) == []

@@ -14,6 +14,7 @@ from rawpack.errors import PackError
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 
 SOON_S, NEVER_S = 0.2, 120.0
+pytestmark = pytest.mark.own_processes
 
 
 def test_calls_are_answered_by_one_process_until_it_is_closed() -> None:

@@ -232,7 +232,7 @@ def photos(folder: Path) -> Path:
 def test_plan_takes_what_the_command_takes(tmp_path: Path) -> None:
     """Single values and lists, numbers, tuples and text; the result prints as the command shows it."""
     planned = rawpack.plan(
-        photos(tmp_path / "photos"), format=["memmap", "lmdb"], size=(24, 32), quality=80, budget="1s", workers=1,
+        photos(tmp_path / "photos"), format=["memmap", "lmdb"], size=(24, 32), quality=80, budget="0.1s", workers=1,
         batch=4, transform=["RandomHorizontalFlip", RandomCrop(16)], tmp=tmp_path, disk=10**9,
     )  # fmt: skip
     assert [one.candidate.name for one in planned.trials] == ["memmap 24x32", "memmap 24x32 zstd", "lmdb 24x32 q80"]

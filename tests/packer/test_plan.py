@@ -37,7 +37,7 @@ from rawpack_packer.tune.recommend import Goals, recommend, trades
 from rawpack_packer.tune.system import scratch_folder
 from rawpack_packer.tune.trial import Trial, draw
 
-QUICK = ("--quiet", "--budget", "1s", "--workers", "1", "--batch", "16", "--compression", "none", "--size", "32")
+QUICK = ("--quiet", "--budget", "0.1s", "--workers", "1", "--batch", "16", "--compression", "none", "--size", "32")
 
 
 # ---------------------------------------------------------------------------------------------- candidates
@@ -290,7 +290,7 @@ def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monke
     monkeypatch.setattr(trial, "_PACKED_BY", 0.0)
     ran = run_here("plan", *QUICK, "--format", "memmap", "--format", "lmdb", "--tmp", tmp_path, "--wide", images)
     assert ran.code == 0
-    assert "Not tried in 1 s: lmdb 32 q75, lmdb 32 q90, lmdb 32 q95." in ran.out
+    assert "Not tried in 0.1 s: lmdb 32 q75, lmdb 32 q90, lmdb 32 q95." in ran.out
     assert "Recommended: memmap 32, the only one that was tried: nothing was compared." in ran.out
     ran = run_here("plan", *QUICK, "--format", "memmap", "--format", "hdf5", "--tmp", tmp_path, "--json", images)
     told = json.loads(ran.out)
@@ -491,8 +491,8 @@ def planned(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         patched.setattr(trial, "_LEAST", 75)
         patched.setattr(trial, "_LEAST_S", 1e9)
         ran = run_here(
-            "plan", *QUICK, "--json", "--format", "memmap", "--format", "lmdb", "--quality", "60", "--target", "1",
-            "--tmp", folder, images,
+            "plan", *QUICK, "--budget", "1s", "--json", "--format", "memmap", "--format", "lmdb", "--quality", "60",
+            "--target", "1", "--tmp", folder, images,
         )  # fmt: skip
     assert (ran.code, ran.err) == (0, ""), ran
     assert not list(folder.iterdir())
@@ -574,8 +574,8 @@ def test_a_plan_without_an_answer_ends_in_1(
 def test_plan_shows_one_table(images: Path, tmp_path: Path) -> None:
     """For a person: the table, and what it says of memory."""
     ran = run_here(
-        "plan", *QUICK, "--format", "memmap", "--format", "hdf5", "--tmp", tmp_path, "--memory", "1kB", "--wide",
-        images,
+        "plan", *QUICK, "--budget", "1s", "--format", "memmap", "--format", "hdf5", "--tmp", tmp_path,
+        "--memory", "1kB", "--wide", images,
     )  # fmt: skip
     # On a file system in memory nothing can be measured from the disk, and nothing is recommended.
     assert (ran.code, ran.err) == (int("Recommended" not in ran.out), ""), ran

@@ -122,7 +122,7 @@ def test_the_page_has_what_the_table_has(planned: tuple[Page, dict[str, Any], Pa
     # Bold marks what is recommended; the table of the terminal has an asterisk.
     assert "Bold: recommended." in page.text
     assert "*" not in page.text.replace(EVIL, "")
-    assert "*: recommended." in run_here("plan", *QUICK_PLAN, "--format", "memmap", source).out
+    assert "*: recommended." in run_here("plan", *QUICK_PLAN, "--budget", "0.1s", "--format", "memmap", source).out
     assert page.text.count(f"{EVIL} ") >= 3
     with Image.open(plots) as image:
         assert (image.format, image.width > 800) == ("PNG", True)
@@ -269,7 +269,7 @@ def test_a_notebook_shows_the_pages(images: Path, packed: Packed) -> None:
     """A cell shows what `rawpack.plan` and `bench` return as the page of `--html`, in a frame that runs nothing:
     without the command, as there was none, and with keywords instead of options. Its text is that of `print`."""
     formatters = pytest.importorskip("IPython.core.formatters", reason="ipykernel is not installed")
-    planned = rawpack.plan(images, budget="1s", workers=1, batch=16, size=[200], format=["memmap"])
+    planned = rawpack.plan(images, budget="0.1s", workers=1, batch=16, size=[200], format=["memmap"])
     measured = rawpack.bench(packed("memmap", "--size", 48), seconds=0.01, rounds=1, workers=0, batch=16, cold=False)
     for done, words in ((planned, "Recommended: memmap 200"), (measured, "Reading speed")):
         shown, _ = formatters.DisplayFormatter().format(done)

@@ -21,6 +21,7 @@ import pytest
 from archived import tar, zipped
 from folders import files_of
 from pictures import encoded, picture, save
+from reading import SOAK
 from running import pack, run_here
 from store_server import Server, limit_spools, serving
 
@@ -368,7 +369,7 @@ def test_whatever_is_planted_opens_nothing_outside_of_the_source(
     draw, made = random.Random(5), 0
     sys.addaudithook(_note_open)
     request.addfinalizer(lambda: globals().update(_opened=None))
-    for _ in range(300):
+    for _ in range(300 if SOAK else 100):
         nodes = msgspec.json.decode(msgspec.json.encode(note.nodes))
         numbers = [node["array"] for node in nodes if isinstance(node, dict) and "array" in node]
         if numbers and draw.random() < 0.5:  # other bytes of the file as numbers

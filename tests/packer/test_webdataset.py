@@ -22,6 +22,7 @@ from archived import MakesAFolder, tar
 from folders import rejects_of
 from pictures import encoded, picture
 from PIL import Image
+from reading import SOAK
 from running import outcomes_of, pack, run_here
 from test_source_conformance import write_again
 from webdataset import tariterators
@@ -667,7 +668,7 @@ def test_the_first_fault_of_shards_is_the_error(tmp_path: Path, skip_unreadable:
 def test_mutated_shards_are_refused_or_read(tmp_path: Path) -> None:
     data = shard(tmp_path / "whole.tar", samples_of(0, 3)).read_bytes()
     dice, outcomes, path = np.random.default_rng(2), set[str](), tmp_path / "a.tar"
-    for _ in range(150):
+    for _ in range(150 if SOAK else 50):
         changed = bytearray(data)
         for at in dice.integers(0, len(data), dice.integers(1, 30)):
             changed[at] = int(dice.integers(256))

@@ -13,17 +13,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
+import nursery
 import pytest
 import reading
 
 from rawpack.system import template
-from rawpack.system.child import Child
+from rawpack.system.channel import Channel
+from rawpack.system.child import Child, Ends, Process
 from rawpack.system.template import Template
-from rawpack_packer.isolated import IsolatedCalls
 
-_KEPT = 2
+_KEPT = 4
 """Templates, each of which has loaded what its workers need."""
 
 
@@ -51,26 +53,25 @@ def _surroundings() -> tuple[Any, ...]:
 
 
 class KeptChildren:
-    """Templates of workers, and a child of `IsolatedCalls`, that nobody uses for the moment."""
+    """Templates of workers that nobody uses for the moment, and the nursery."""
 
     def __init__(self) -> None:
         self._templates = OrderedDict[tuple[Any, ...], template._Running]()
-        self._child: tuple[tuple[Any, ...], Child] | None = None
+        self.nursery = _Nursery()
         self.keeps = True
 
     def close(self) -> None:
-        """End them all."""
+        """End them all, but for a nursery whose children are used."""
         for running in self._templates.values():
             running.child.kill()
         self._templates.clear()
-        if self._child is not None:
-            self._child[1].kill()
-            self._child = None
+        self.nursery.close()
 
     def pids(self) -> set[int]:
         """The processes that are kept."""
-        child = [] if self._child is None else [self._child[1]]
-        return {one.process.pid for one in (*(running.child for running in self._templates.values()), *child)}
+        nursery = self.nursery.running
+        kept = [*self._templates.values(), *([nursery] if nursery is not None else [])]
+        return {running.child.process.pid for running in kept}
 
     @contextmanager
     def nothing(self) -> Iterator[None]:
@@ -99,22 +100,6 @@ class KeptChildren:
         self._templates[key] = running
         if len(self._templates) > _KEPT:
             self._templates.popitem(last=False)[1].child.kill()
-
-    def take_child(self) -> Child | None:
-        kept, self._child = self._child, None
-        if kept is None:
-            return None
-        key, child = kept
-        if key == _surroundings() and not child.channel.readable(0):
-            return child
-        child.kill()
-        return None
-
-    def keep_child(self, key: tuple[Any, ...], child: Child) -> None:
-        if self._child is not None or not self.keeps:
-            child.kill()
-        else:
-            self._child = key, child
 
 
 class _KeptTemplate(Template):
@@ -151,48 +136,91 @@ class _KeptTemplate(Template):
             running.child.kill()
 
 
-class _KeptCalls(IsolatedCalls):
-    """`IsolatedCalls` whose process another one takes over, unless a call ended it. Not for `verify`, which remembers
-    the store, and wants a new process after damage."""
+class _Nursery:
+    """Forks the children that are started without a template: a process that has loaded what they need. See
+    `Launcher`. A child in other surroundings than those of the first test is started as a plain process."""
 
-    kept: KeptChildren
-    _started: tuple[Any, ...] = ()
-    _whole = False
-    """Whether the process may go on to others."""
+    def __init__(self) -> None:
+        self.running: _SharedTemplate | None = None
+        self._forked: list[template.ForkedProcess] = []
+        self._key = _surroundings()
+        self._lock = RLock()
 
-    def _call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if self._child is None:
-            self._started = _surroundings()
-            self._child = self.kept.take_child()
-        self._whole = False
-        answer = super()._call(function, *args, **kwargs)
-        self._whole = True
-        return answer
+    def launch(self, ends: Ends, channel: Channel) -> Process | None:
+        with self._lock:
+            if self._key != _surroundings():
+                return None
+            if self.running is not None and not self.running.lives():
+                self.close(also_used=True)
+            if self.running is None:
+                self.running = _SharedTemplate(nursery.load)
+                self.running.is_ready()
+            process = self.running.fork(ends, channel)
+            self._forked += [process] if process is not None else []
+            return process
 
-    def close(self) -> None:
-        child, whole, self._whole = self._child, self._whole, False
-        if child is None or not whole:
-            super().close()
-            return
-        self._child = None
-        self.kept.keep_child(self._started, child)
+    def close(self, *, also_used: bool = False) -> None:
+        """End it, and with it its children; not while one of them is used, unless that is said."""
+        with self._lock:
+            self._forked = [process for process in self._forked if process.returncode is None]
+            if self.running is not None and (also_used or not self._forked):
+                self.running.child.kill()
+                self.running = None
+
+
+class _SharedProcess(template.ForkedProcess):
+    """One that several threads may end: isolated calls are ended by the thread that makes them and by another one."""
+
+    _running: _SharedTemplate
+
+    def kill(self) -> None:
+        with self._running.lock:
+            super().kill()
+
+    def wait(self, timeout: float) -> int:
+        with self._running.lock:
+            return super().wait(timeout)
+
+
+class _SharedTemplate(template._Running):
+    """One that several threads may ask."""
+
+    def __init__(self, prepare: Callable[[], None]) -> None:
+        self.lock = RLock()
+        super().__init__(prepare)
+
+    def lives(self) -> bool:
+        with self.lock:
+            return super().lives()
+
+    def fork(self, ends: Ends, channel: Channel) -> template.ForkedProcess | None:
+        process = super().fork(ends, channel)
+        return None if process is None else _SharedProcess(self, process.pid, channel)
+
+    def _ask(self, *order: Any, descriptors: tuple[int, ...] = (), timeout: float) -> Any:
+        with self.lock:
+            return super()._ask(*order, descriptors=descriptors, timeout=timeout)
 
 
 @contextmanager
 def kept_children() -> Iterator[KeptChildren]:
-    """Have all pools and isolated calls of this process hand on what they start."""
+    """Have all pools of this process hand on their templates, and fork all other children from the nursery."""
     from rawpack.system import pool
-    from rawpack_packer.job import estimate
-    from rawpack_packer.sources.hdf5 import file
-    from rawpack_packer.sources.lmdb import look
 
-    kept = _KeptTemplate.kept = _KeptCalls.kept = KeptChildren()
+    kept = _KeptTemplate.kept = KeptChildren()
+    start = Child.__init__
+
+    def start_forked(child: Child, *args: Any, **how: Any) -> None:
+        if kept.keeps and how.get("launcher") is None and not how.get("single"):
+            how["launcher"] = kept.nursery
+        start(child, *args, **how)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "Template", _KeptTemplate)
+        patch.setattr(Child, "__init__", start_forked)
         patch.setattr(reading, "kept", kept.pids)
-        for module in (estimate, look, file):
-            patch.setattr(module, "IsolatedCalls", _KeptCalls)
         try:
             yield kept
         finally:
             kept.close()
+            kept.nursery.close(also_used=True)
