@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from pictures import picture, save
-from running import Ran, at_a_terminal, command, environment, run_here, stop_of, terminal
+from running import Ran, at_a_terminal, code_of, command, environment, run_here, stop_of, terminal
 
 from rawpack_packer.cli import cli
 
@@ -315,17 +315,20 @@ def test_color_is_for_terminals(photos: Path, tmp_path: Path) -> None:
         ("rawpack bench --ba", {"--batch"}),
     ],
 )
-def test_the_shell_completes(words: str, found: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shell_completes(
+    words: str, found: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Commands, options and values, by click's own mechanism."""
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
     monkeypatch.setenv("_RAWPACK_COMPLETE", "bash_complete")
-    assert {line.partition(",")[2] for line in run_here().out.splitlines()} == found
+    code_of()
+    assert {line.partition(",")[2] for line in capsys.readouterr().out.splitlines()} == found
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_get_a_script(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shells_get_a_script(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """What docs/reference/cli.md puts into the files of each shell."""
     monkeypatch.setenv("_RAWPACK_COMPLETE", f"{shell}_source")
-    ran = run_here()
-    assert (ran.code, ran.err, f"_RAWPACK_COMPLETE={shell}_complete" in ran.out) == (0, "", True)
+    code, shown = code_of(), capsys.readouterr()
+    assert (code, shown.err, f"_RAWPACK_COMPLETE={shell}_complete" in shown.out) == (0, "", True)

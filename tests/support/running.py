@@ -67,11 +67,12 @@ def run_here(*args: object) -> Ran:
     """Run the command's own entry point in this process: the same exit codes and messages, in a tenth of the time."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        code = _code(args)
+        code = code_of(*args)
     return Ran(code, out.getvalue(), err.getvalue())
 
 
-def _code(args: Sequence[object]) -> int:
+def code_of(*args: object) -> int:
+    """The exit code of the command's entry point, in this process, with the streams that it has."""
     with mock.patch.object(sys, "argv", ["rawpack", *map(str, args)]):
         try:
             main()
@@ -111,7 +112,7 @@ def at_a_terminal(*args: object, columns: int = 80, **extra: str) -> tuple[int, 
     with terminal(columns) as (its, shown), open(os.dup(its), "w", 1, encoding="utf-8") as stream:
         streams = dict.fromkeys(("stdout", "stderr", "__stdout__", "__stderr__"), stream)
         with mock.patch.multiple(sys, **streams), mock.patch.dict(os.environ, {"TERM": "xterm"} | extra):
-            code = _code(args)
+            code = code_of(*args)
     return code, shown[0]
 
 
