@@ -444,9 +444,9 @@ def test_every_flipped_bit_in_compressed_pixels_is_refused(small: Callable[[str,
 # ---------------------------------------------------------------------------------------------- doctor
 
 
-def test_doctor_tells_about_the_machine(run_cli: Callable[..., Ran]) -> None:
+def test_doctor_tells_about_the_machine() -> None:
     """`rawpack doctor` names version, decoders, the one that is used, CPUs, memory and packages; --json parses."""
-    ran = run_cli("doctor")
+    ran = run_here("doctor")
     assert (ran.code, ran.err) == (0, "")
     for words in ("jpeg decoders", "simplejpeg", ", used", "native core", "packages", "numpy", "GPU", "memory limit  "):
         assert words in ran.out

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import shutil
 import subprocess
-import termios
 from pathlib import Path
 
 import click
 import pytest
 from pictures import picture, save
-from running import Ran, command, environment, run_command, run_here
+from running import Ran, at_a_terminal, code_of, command, environment, run_here, stop_of, terminal
 
 from rawpack_packer.cli import cli
 
@@ -42,28 +40,6 @@ def photos(tmp_path: Path) -> Path:
     for number in range(6):
         save(tmp_path / "photos" / f"class {number % 2}" / f"{number}.png", picture(20, 24, number))
     return tmp_path / "photos"
-
-
-def at_a_terminal(*args: object, **extra: str) -> tuple[int, str]:
-    """The exit code of a command, and what it writes to a terminal of 80 columns."""
-    ours, its = pty.openpty()
-    termios.tcsetwinsize(its, (24, 80))
-    with subprocess.Popen(
-        [*command(), *map(str, args)], stdin=its, stdout=its, stderr=its,
-        env=environment(TERM="xterm", **extra),
-    ) as process:  # fmt: skip
-        os.close(its)
-        shown = b""
-        while True:
-            try:
-                more = os.read(ours, 4096)
-            except OSError:  # as Linux says that the other end was closed
-                break
-            if not more:
-                break
-            shown += more
-    os.close(ours)
-    return process.returncode, shown.decode().replace("\r\n", "\n")
 
 
 # ---------------------------------------------------------------------------------------------- help
@@ -314,12 +290,16 @@ def test_a_draw_speaks_of_classes_only_where_there_are_some(photos: Path, tmp_pa
 
 def test_color_is_for_terminals(photos: Path, tmp_path: Path) -> None:
     """Errors are red and the next step is on a line of its own at a terminal; NO_COLOR and pipes get plain text."""
-    code, shown = at_a_terminal("pack", photos, "--size", 0, tmp_path / "store")
+    wrong = ("pack", photos, "--size", 0, tmp_path / "store")
+    with terminal() as (its, shown_by_process):
+        process = [*command(), *map(str, wrong)]
+        ran = subprocess.run(process, stdin=its, stdout=its, stderr=its, env=environment(TERM="xterm"), check=False)
+    code, shown = at_a_terminal(*wrong)
+    assert (ran.returncode, *shown_by_process) == (code, shown)
     assert (code, "\x1b[31m" in shown, "pixels\n" in shown) == (2, True, True), shown
-    code, shown = at_a_terminal("pack", photos, "--size", 0, tmp_path / "store", NO_COLOR="1")
+    code, shown = at_a_terminal(*wrong, NO_COLOR="1")
     assert (code, "\x1b" in shown) == (2, False), shown
-    ran = run_command("pack", photos, "--size", 0, tmp_path / "store")
-    assert (ran.code, "\x1b" in ran.err) == (2, False)
+    assert "\x1b" not in stop_of(*wrong)
     code, shown = at_a_terminal("pack", "-s", 16, "-j", 0, photos, tmp_path / "store")
     assert (code, "\x1b[32m" in shown, "packing:" in shown) == (0, True, True), shown
     code, shown = at_a_terminal("pack", "-s", 16, "-j", 0, photos, tmp_path / "other", NO_COLOR="1")
@@ -335,14 +315,20 @@ def test_color_is_for_terminals(photos: Path, tmp_path: Path) -> None:
         ("rawpack bench --ba", {"--batch"}),
     ],
 )
-def test_the_shell_completes(words: str, found: set[str]) -> None:
+def test_the_shell_completes(
+    words: str, found: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Commands, options and values, by click's own mechanism."""
-    ran = run_command(COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1), _RAWPACK_COMPLETE="bash_complete")
-    assert {line.partition(",")[2] for line in ran.out.splitlines()} == found
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    monkeypatch.setenv("_RAWPACK_COMPLETE", "bash_complete")
+    code_of()
+    assert {line.partition(",")[2] for line in capsys.readouterr().out.splitlines()} == found
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_get_a_script(shell: str) -> None:
+def test_shells_get_a_script(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """What docs/reference/cli.md puts into the files of each shell."""
-    ran = run_command(_RAWPACK_COMPLETE=f"{shell}_source")
-    assert (ran.code, ran.err, f"_RAWPACK_COMPLETE={shell}_complete" in ran.out) == (0, "", True)
+    monkeypatch.setenv("_RAWPACK_COMPLETE", f"{shell}_source")
+    code, shown = code_of(), capsys.readouterr()
+    assert (code, shown.err, f"_RAWPACK_COMPLETE={shell}_complete" in shown.out) == (0, "", True)

@@ -3,49 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import subprocess
-import termios
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from pictures import picture, save
-from running import Ran, command, environment, run_here
+from running import Ran, at_a_terminal, run_here
 
-from rawpack_packer import text
+from rawpack_packer import api, text
 
 COPIED = re.compile(r"^ *(rawpack |read it |look |batches = |rawpack\.Reader)|ssh -N")
 """Lines that are copied."""
 
 
-def at_a_terminal(*args: object, columns: int = 80, cwd: Path) -> tuple[int, str]:
+def kept_by_a_terminal(*args: object, columns: int = 80) -> tuple[int, str]:
     """The exit code of a command, and the lines that a terminal keeps of what it writes."""
-    ours, its = pty.openpty()
-    termios.tcsetwinsize(its, (24, columns))
-    told = {name: value for name, value in environment(TERM="xterm", NO_COLOR="1").items() if name != "COLUMNS"}
-    with subprocess.Popen(
-        [*command(), *map(str, args)], stdin=its, stdout=its, stderr=its, env=told, cwd=cwd
-    ) as process:
-        os.close(its)
-        shown = b""
-        while True:
-            try:
-                more = os.read(ours, 4096)
-            except OSError:  # as Linux says that the other end was closed
-                break
-            shown += more
-    os.close(ours)
-    lines = shown.decode().replace("\r\n", "\n").split("\n")
-    return process.returncode, "\n".join(re.sub(r".*\r", "", line) for line in lines)
+    code, shown = at_a_terminal(*args, columns=columns, NO_COLOR="1")
+    return code, "\n".join(re.sub(r".*\r", "", line) for line in shown.split("\n"))
 
 
-def in_a_pipe(*args: object, cwd: Path) -> Ran:
-    """What it writes where no terminal is, in this process."""
+def in_a_pipe(*args: object) -> Ran:
+    """What it writes where no terminal is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "80")
-        patch.chdir(cwd)
         return run_here(*args)
 
 
@@ -89,26 +72,41 @@ COMMANDS = {
     "warm": ("warm", "one"),
     "doctor": ("doctor",),
     "plan": (
-        "plan", "--budget", "2s", "-f", "memmap", "-f", "lmdb", "-s", 16, "-s", 32, "--workers", 1, "--batch", 4,
-        "photos",
+        "plan", "--budget", "2s", "-f", "memmap", "-f", "lmdb", "-s", 16, "--workers", 1, "--batch", 4, "photos",
     ),
     "an error of usage": ("pack", "--max-rejects", "3", "--columns", "a,b,c,d,e,f,g", "photos", "OUT"),
     "an error": ("pack", "-j", 0, "--max-rejects", "0", "photos", "OUT"),
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module", autouse=True)
+def measured_once() -> Iterator[None]:
+    """What `plan` finds is printed at a terminal and in a pipe, and takes seconds to measure."""
+    plan, plans = api.run_plan, list[Any]()
+
+    def run_plan(*args: Any, **options: Any) -> Any:
+        if not plans:
+            plans.append(plan(*args, **options))
+        return plans[0]
+
+    with mock.patch.object(api, "run_plan", run_plan):
+        yield
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_line_is_wider_than_the_terminal(work: Path, name: str) -> None:
+def test_no_line_is_wider_than_the_terminal(work: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the output and of errors, but for commands, code and paths."""
-    _, shown = at_a_terminal(*(one if one != "OUT" else f"at {name}" for one in COMMANDS[name]), cwd=work)
+    monkeypatch.chdir(work)
+    _, shown = kept_by_a_terminal(*(one if one != "OUT" else f"at {name}" for one in COMMANDS[name]))
     assert len(shown.split()) > 5
     assert not too_wide(shown)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_result_in_a_pipe_is_wider_than_80_columns(work: Path, name: str) -> None:
+def test_no_result_in_a_pipe_is_wider_than_80_columns(work: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages to the standard error stay one line there."""
-    ran = in_a_pipe(*(one if one != "OUT" else f"in {name}" for one in COMMANDS[name]), cwd=work)
+    monkeypatch.chdir(work)
+    ran = in_a_pipe(*(one if one != "OUT" else f"in {name}" for one in COMMANDS[name]))
     assert ran.out or ran.code
     assert not too_wide(ran.out)
     if name.startswith("an error"):
@@ -118,9 +116,9 @@ def test_no_result_in_a_pipe_is_wider_than_80_columns(work: Path, name: str) -> 
 def test_an_error_is_wrapped_at_a_terminal_only(tmp_path: Path) -> None:
     """At the width of the terminal; the words are the same; a command in backticks is not broken."""
     args = ("pack", "--fromat=lmdb", tmp_path / "x", tmp_path / "y")
-    piped = in_a_pipe(*args, cwd=tmp_path)
+    piped = in_a_pipe(*args)
     assert piped == Ran(2, "", f"{piped.err.strip()}\n")
-    code, shown = at_a_terminal(*args, columns=40, cwd=tmp_path)
+    code, shown = kept_by_a_terminal(*args, columns=40)
     assert code == 2
     assert "`rawpack pack -h`" in shown
     assert max(map(len, shown.splitlines())) <= 40 < len(piped.err)

@@ -14,7 +14,9 @@ import inspect
 import itertools
 import os
 import re
+import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -110,25 +112,43 @@ def photos_of_docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PATH with the `rawpack` and `python` of these tests."""
+    return commands(tmp_path_factory.mktemp("programs") / "bin")
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which all pages run, one after another: where folder and environment are those of the page before,
+    workers are forks of the same template, which takes a second to start."""
+    return tmp_path_factory.mktemp("desk")
+
+
 @all_pages
-def test_code_runs(page: Path, photos_of_docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_runs(
+    page: Path, photos_of_docs: Path, programs: Path, desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every Python and console block of a page does what the page says."""
-    monkeypatch.chdir(tmp_path)
-    if name_of(page) not in BRINGS_ITS_OWN_PHOTOS:
-        copy_of(photos_of_docs, tmp_path / "photos")
-    monkeypatch.setenv("PATH", f"{commands(tmp_path / '.bin')}{os.pathsep}{os.environ['PATH']}")
+    blocks = [block for block in blocks_of(page) if block.language in ("python", "console")]
+    for left in desk.iterdir():
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+    monkeypatch.chdir(desk)
+    if blocks and name_of(page) not in BRINGS_ITS_OWN_PHOTOS:
+        shutil.copytree(photos_of_docs, desk / "photos")
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     for name in os.environ:
         if name.startswith(("SLURM_", "OMPI_", "PMI_", "RAWPACK_")) or name in ("RANK", "WORLD_SIZE"):
             monkeypatch.delenv(name)
     namespace: dict[str, Any] = {"__name__": "__docs__"}
-    for block in blocks_of(page):
+    for block in blocks:
         where = f"{name_of(page)}:{block.line}"
         if block.language == "python":
             # Compiled whether it runs or not, so that a syntax error is found in every block.
             code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
             if not needs_missing(block) and "notest" not in block.words:
                 exec(code, namespace)
-        elif block.language == "console" and "notest" not in block.words:
+        elif "notest" not in block.words:
             run_console(block, where)
     # Workers end with the object that started them: let that be in this test, not in the next one.
     namespace.clear()
@@ -207,13 +227,6 @@ def installed(name: str) -> bool:
         return False
 
 
-def copy_of(source: Path, target: Path) -> None:
-    for file in source.rglob("*.jpg"):
-        copied = target / file.relative_to(source)
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        copied.write_bytes(file.read_bytes())
-
-
 def commands(folder: Path) -> Path:
     """A folder for PATH with the `rawpack` and `python` of these tests."""
     folder.mkdir()
@@ -236,12 +249,22 @@ def run_console(block: Block, where: str) -> None:
 
 
 def run(command: str) -> Ran:
-    """Run one command; a plain `rawpack` in this process, which starts ten times as fast."""
-    words = shlex.split(command)
-    if words[0] == "rawpack" and not set(command) & set(";|&<>$`*"):
-        if words[1] in ("pack", "convert", "merge", "subset") and "--workers" not in words:
-            words += ["--workers", "0"]  # the store is the same, and no worker has to start
-        return run_here(*words[1:])
+    """Run a line of a shell. A `rawpack` that it begins with runs in this process, where it starts ten times as fast:
+    the shell then has a function that prints and returns the same, if it gets the same words."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    tokens = list(lexer)
+    words = list(itertools.takewhile(lambda token: not token or set(token) - set("();<>|&"), tokens))
+    if words[0] == "rawpack":
+        few = words[1] in ("pack", "convert", "merge", "subset") and "--workers" not in words
+        ran = run_here(*words[1:], *(["--workers", "0"] if few else []))  # the store is the same
+        if words == tokens and not set(command) & set("$`*?#"):
+            return ran
+        same, out, err = map(shlex.quote, ("\n".join(words[1:]), ran.out, ran.err))
+        command = (
+            f'rawpack() {{ [ "$(printf \'%s\\n\' "$@")" = {same} ] || return 99; '
+            f"printf %s {out}; printf %s {err} >&2; return {ran.code}; }}\n{command}"
+        )
     done = subprocess.run(
         command, shell=True, env=environment(), capture_output=True, encoding="utf-8", timeout=240, check=False
     )
@@ -451,13 +474,11 @@ def test_sizes_are_those_of_the_code(page: str, words: str, size: int) -> None:
         "make_ways.py",
     ],
 )
-def test_made_pages_are_fresh(script: str) -> None:
+def test_made_pages_are_fresh(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of the command is what `--help` says of each option; tree and picture are those of the code; the ways
     to train are what their tests are marked with."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / script), "--check"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(sys, "argv", [script, "--check"])
+    runpy.run_path(str(ROOT / "scripts" / script), run_name="__main__")
 
 
 def test_the_page_of_the_command_has_every_option() -> None:

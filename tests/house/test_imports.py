@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -37,19 +38,23 @@ HEAVY = (
 )
 
 
-def loaded_by(code: str) -> set[str]:
+BARE = "import rawpack\ndir(rawpack)\nhasattr(rawpack, 'no_such_name')"
+
+
+@cache
+def loaded_by(code: str) -> frozenset[str]:
     """The modules that a new Python has loaded after running `code`."""
     ran = subprocess.run(
         [sys.executable, "-P", "-c", f"{code}\nimport sys\nprint(*sys.modules, sep='\\n')"],
         capture_output=True, encoding="utf-8", env=environment(), check=True,
     )  # fmt: skip
-    return set(ran.stdout.splitlines())
+    return frozenset(ran.stdout.splitlines())
 
 
 def test_import_rawpack_is_light() -> None:
     """`import rawpack` does not even load numpy; the reader loads nothing that only packing, workers, one format or one
     extra needs."""
-    assert "numpy" not in loaded_by("import rawpack")
+    assert "numpy" not in loaded_by(BARE)
     loaded = loaded_by("from rawpack import Reader")
     assert "rawpack.reader" in loaded
     assert loaded.isdisjoint(HEAVY)
@@ -179,7 +184,7 @@ def test_modules_are_loaded_when_they_are_asked_for() -> None:
         "rawpack.order": "rawpack.order",
         "rawpack.Weighted": "rawpack.order.from_column",
     }
-    assert not loaded_by("import rawpack\ndir(rawpack)") & {*names.values()}
+    assert not loaded_by(BARE) & {*names.values()}
     for name, module in names.items():
         assert module in loaded_by(f"import rawpack\n{name}")
 
@@ -187,7 +192,7 @@ def test_modules_are_loaded_when_they_are_asked_for() -> None:
 def test_the_packer_is_loaded_when_it_is_asked_for() -> None:
     """`rawpack.pack` is the packer's function, and nothing of the packer is loaded before."""
     assert rawpack.pack is api.pack
-    assert "rawpack_packer" not in loaded_by("import rawpack\ndir(rawpack)\nhasattr(rawpack, 'no_such_name')")
+    assert "rawpack_packer" not in loaded_by(BARE)
     assert "rawpack_packer.api" in loaded_by("from rawpack import pack")
     with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
         rawpack.no_such_name  # noqa: B018

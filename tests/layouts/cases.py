@@ -160,9 +160,8 @@ class _Sorted:
 
 
 @contextmanager
-def in_this_process() -> Any:
-    """Files are looked through here, and not in child processes, which changes nothing but the time; the entries of a
-    folder come in the order of their names."""
+def without_children() -> Any:
+    """Files are looked through here, and not in child processes, which changes nothing but the time."""
 
     def call(self: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         kept = os.dup(2)  # what looks at an LMDB closes it for good
@@ -175,6 +174,13 @@ def in_this_process() -> Any:
     def indexes(places: Any, progress: Any = None) -> list[Any]:
         return [scan._index(place, lambda: None) for place in places]
 
+    with mock.patch.object(IsolatedCalls, "call", call), mock.patch.object(scan, "make_indexes", indexes):
+        yield
+
+
+@contextmanager
+def in_this_process() -> Any:
+    """Without children, and the entries of a folder come in the order of their names."""
     listed = os.scandir
 
     def scandir(path: Any = ".") -> Any:
@@ -182,11 +188,7 @@ def in_this_process() -> Any:
             raise PermissionError(13, "Permission denied", path)
         return _Sorted(listed(path))
 
-    with (
-        mock.patch.object(IsolatedCalls, "call", call),
-        mock.patch.object(scan, "make_indexes", indexes),
-        mock.patch.object(os, "scandir", scandir),
-    ):
+    with without_children(), mock.patch.object(os, "scandir", scandir):
         yield
 
 

@@ -6,8 +6,9 @@ import io
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -64,13 +65,55 @@ def run_command(*args: object, **extra: str) -> Ran:
 
 def run_here(*args: object) -> Ran:
     """Run the command's own entry point in this process: the same exit codes and messages, in a tenth of the time."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with mock.patch.object(sys, "argv", ["rawpack", *map(str, args)]), redirect_stdout(out), redirect_stderr(err):
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = code_of(*args)
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+def code_of(*args: object) -> int:
+    """The exit code of the command's entry point, in this process, with the streams that it has."""
+    with mock.patch.object(sys, "argv", ["rawpack", *map(str, args)]):
         try:
             main()
         except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    return Ran(code, out.getvalue(), err.getvalue())
+            return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+@contextmanager
+def terminal(columns: int = 80) -> Iterator[tuple[int, list[str]]]:
+    """The descriptor of a terminal, to be written to, and a list that has all that it was sent once the block ends."""
+    import pty
+    import termios
+
+    def read() -> None:
+        with suppress(OSError):  # as Linux says that the other end was closed
+            while more := os.read(ours, 4096):
+                sent.extend(more)
+
+    sent, shown = bytearray(), list[str]()
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, columns))
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield its, shown
+    finally:
+        os.close(its)
+        reader.join()
+        os.close(ours)
+        shown.append(sent.decode().replace("\r\n", "\n"))
+
+
+def at_a_terminal(*args: object, columns: int = 80, **extra: str) -> tuple[int, str]:
+    """The exit code of the command, run in this process, and what it writes to a terminal; `extra` goes into its
+    environment."""
+    with terminal(columns) as (its, shown), open(os.dup(its), "w", 1, encoding="utf-8") as stream:
+        streams = dict.fromkeys(("stdout", "stderr", "__stdout__", "__stderr__"), stream)
+        with mock.patch.multiple(sys, **streams), mock.patch.dict(os.environ, {"TERM": "xterm"} | extra):
+            code = code_of(*args)
+    return code, shown[0]
 
 
 def pack(source: Path, destination: Path, *options: object) -> Path:
