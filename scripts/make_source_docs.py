@@ -114,7 +114,9 @@ be one: each file is then [fetched into the work folder](../how-to/pack-archives
 
 
 def page() -> str:
-    """The whole page."""
+    """The whole page. Raises SystemExit for a kind without facts."""
+    if missing := sorted(KINDS.keys() - FACTS.keys()):
+        raise SystemExit(f"FACTS of scripts/make_source_docs.py lacks {', '.join(missing)}: add what the tests show")
     rows = [_row(name, kind) for name, kind in sorted(KINDS.items())]
     proof = [
         f"| `{name}` | {FACTS[name].keeps} | {'yes' if kind.remote else 'no'} | {FACTS[name].access} "

@@ -2,8 +2,8 @@
 """Name the test files that are nearest to folders or files of the product, for `scripts/test --for`.
 
 They are those that mutations.toml names for them; those that are called as they are, or as a folder that they are in;
-and of all others, those that import more names of their room than of any other. Where a file has none, it is those of
-its folder. The tests of tests/docs and tests/trainers take minutes, and are left out.
+and of all others, those that import more names of their room than of any other. Where a file has none of its own, it is
+those of its folder, too. The tests of tests/docs and tests/trainers take minutes, and are left out.
 """
 
 from __future__ import annotations
@@ -44,17 +44,25 @@ def _room(module: str) -> str:
 
 def nearest(*paths: Path) -> list[str]:
     """The files, from the checkout's root on. Raises ValueError where a path has no module, or nothing tests it."""
-    asked = {path.resolve() for path in paths}
-    chosen = {name for name, file in modules().items() if asked & {file, *file.parents}}
-    found = {name for name, targets in homes().items() if targets & chosen}
+    return sorted(set[str]().union(*map(_nearest, (path.resolve() for path in paths))))
+
+
+def _nearest(path: Path) -> set[str]:
+    chosen = {name for name, file in modules().items() if path in (file, *file.parents)}
+    of_room = {name for name in modules() if _room(name) in map(_room, chosen)}
+    tests = {name: targets for name, targets in homes().items() if targets & chosen}
     for one in mutations().values():
-        found.update(one.tests if asked & {ROOT / one.file, *(ROOT / one.file).parents} else ())
-    above = {path.parent if path.is_file() else path for path in asked}
-    if chosen and not found and above != asked and not above & set(FOLDERS.values()):
-        return nearest(*above)
-    if not found:
-        raise ValueError(f"no module of reader/ or packer/ is at {', '.join(map(str, paths))}, or nothing tests it")
-    return sorted({test.partition("::")[0] for test in found})
+        file = ROOT / one.file
+        if path in (file, *file.parents):
+            tests |= {test.partition("::")[0]: set[str]() for test in one.tests}
+    above = path.parent if path.is_file() else path
+    # A new file, which only the tests of its whole room are near to yet: its neighbors' tests often ask about it, too.
+    is_new = above.parent not in FOLDERS.values() and all(targets == of_room for targets in tests.values())
+    if chosen and (is_new or not tests) and above != path and above not in FOLDERS.values():
+        return {*tests, *_nearest(above)}
+    if not tests:
+        raise ValueError(f"no module of reader/ or packer/ is at {path}, or nothing tests it")
+    return {*tests}
 
 
 if __name__ == "__main__":

@@ -44,6 +44,14 @@ HEAD = """\
 
 """
 
+_WORDS = {
+    "names": f"choose better ones than {', '.join(sorted(_EMPTY_NAMES))}",
+    "of": 'begin no docstring with "Of"',
+    "see": 'let no docstring be only "See `X`"',
+    "no": 'write "is not a"',
+}
+"""What makes the figures of words lighter."""
+
 
 class Weight(NamedTuple):
     """What some code weighs: the columns of weight.toml."""
@@ -158,7 +166,11 @@ def differences(now: Mapping[str, Weight], entries: Mapping[str, Entry]) -> list
         rose, fell = weight.rose(entry.weight), entry.weight.rose(weight)
         figures = ", ".join(f"{name} {getattr(entry.weight, name)} -> {getattr(weight, name)}" for name in rose + fell)
         if rose:
-            wrong.append(f"{place}: {figures}: make it lighter, or run scripts/weigh.py --write --reason 'what for'")
+            words = ", ".join(f"{name}: {_WORDS[name]}" for name in rose if name in _WORDS)
+            wrong.append(
+                f"{place}: {figures}: make it lighter, or run scripts/weigh.py --write --reason 'what for'"
+                + f" ({words})" * bool(words)
+            )
         elif fell:
             wrong.append(f"{place}: {figures}: run scripts/weigh.py --write")
         elif entry.reason is not None and not entry.reason.strip():

@@ -39,7 +39,7 @@ def opened(source: Any, **options: Any) -> Source:
 def test_every_kind_is_asked() -> None:
     """Whoever adds a kind of source adds it to these questions."""
     shown = {name for kind in KINDS for name in SHOWN_AS.get(kind, {kind})}
-    assert shown == {*TABLES, *OTHERS} - {"columns"}
+    assert shown == {*TABLES, *OTHERS} - {"columns"}, "tests/support/every_kind.py makes a source of each kind"
 
 
 # ---------------------------------------------------------------------------------------------- labels

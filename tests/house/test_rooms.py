@@ -120,6 +120,12 @@ def test_tests_of_a_folder_are_near_to_its_modules(module: str, test: str) -> No
     assert f"tests/packer/test_{test}.py" in nearest(modules()[f"rawpack_packer.{module}"])
 
 
+def test_each_path_adds_the_tests_that_are_near_to_it() -> None:
+    """Also where another path has some."""
+    paths = [modules()[f"rawpack_packer.{name}"] for name in ("sources.registry", "sources.parquet.source", "text")]
+    assert set(nearest(*paths)) == {test for path in paths for test in nearest(path)}
+
+
 def test_nothing_is_nearest_to_nothing(tmp_path: Path) -> None:
     """A path without a module is an error, and never all tests."""
     with pytest.raises(ValueError, match="no module of reader/ or packer/ is at"):

@@ -32,7 +32,8 @@ CLEAN = '"packer/rawpack_packer/sources/look" = { lines = '
 
 def test_what_is_written_is_what_the_code_weighs() -> None:
     """A figure that rose has a reason beside it; one that fell was written down."""
-    assert differences(weights(), written(weigh.FILE.read_text("utf-8"))) == []
+    wrong = differences(weights(), written(weigh.FILE.read_text("utf-8")))
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_file_is_as_the_script_writes_it() -> None:

@@ -83,7 +83,10 @@ def test_each_answer_is_of_a_layout() -> None:
 
 
 def test_each_kind_is_opened() -> None:
-    assert {answer["kind"] for answer in ANSWERS.values() if "kind" in answer} == {*registry.KINDS, "dataset"}
+    """A new kind needs a case."""
+    kinds = {answer["kind"] for answer in ANSWERS.values() if "kind" in answer}
+    cure = "add a `Case` to tests/layouts/cases_*.py, and run tests/layouts/corpus.py --write"
+    assert kinds == {*registry.KINDS, "dataset"}, cure
 
 
 def test_listings_and_openings_are_counted(tmp_path: Path) -> None:

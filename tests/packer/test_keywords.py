@@ -70,7 +70,7 @@ def test_what_types_say_is_what_is_taken() -> None:
     assert names_of(RecipeKeywords) == set(entries) - {"libraries", "origin", "sizes"}
     options = {option for kind in KINDS.values() for option in kind.options}
     assert names_of(SourceKeywords) == {"kind", "fields", "image", "classes", "keys", "names", "limit", *options}
-    assert set(NAMED) == set(KINDS)
+    assert set(NAMED) == set(KINDS), "KINDS of options/table.py names the rows of sources/registry.py"
     hints = get_type_hints(RecipeKeywords)
     for name in ("fit", "interpolation", "color", "check", "subsampling"):
         also = TABLE[name].also

@@ -34,7 +34,7 @@ from rawpack.system.machine import memory_limit_bytes
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination.files import TABLE, WORK
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.sources import Table, names_others
+from rawpack_packer.sources import KINDS, Table, names_others
 from rawpack_packer.sources.table.named_files import expanded, is_pattern
 from rawpack_packer.sources.table.remote_files import Spool, folder_of
 from rawpack_packer.sources.table.saved import Loading, NotSavedError, Places, Saving, bare
@@ -53,8 +53,6 @@ Google Cloud Storage, Azure and others."""
 
 _FOLDERS = ("fields", "images", "labels_dir")
 """Options of sources that may name folders of their files."""
-_BY_A_FILE_EACH, _BY_ONE_FILE = ("labelme", "voc", "yolo"), ("coco", "cvat", "listing")
-"""Kinds of sources whose labels are in a file for each image, or in one for all."""
 _PART_OF_A_SET = ("annotations", "meta")
 """Folders of sets, as COCO and LeRobot name them, that have one that describes all: files next to them belong to it."""
 
@@ -165,8 +163,9 @@ class SavedTables:
 
     def _is_described(self, kind: str) -> bool:
         """Whether labels are in files that no worker reads, and that the command does not name."""
+        unread = KINDS[kind].labels_unread if kind in KINDS else ""
         in_folder = not is_url(self._source) and os.path.isdir(self._source)  # noqa: PTH112
-        return kind in _BY_A_FILE_EACH or (in_folder and kind in _BY_ONE_FILE)
+        return unread == "always" or (in_folder and unread == "folders")
 
     def _asked(self, salt: str) -> str:
         named = [_named(self._source), *((name, _named(value)) for name, value in sorted(self._options.items()))]

@@ -71,14 +71,14 @@ _ROWS = (
         name="coco", open="detection.coco:open_coco",
         reads="COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions",
         options=("images", "fields"),
-        names_others=True,
+        names_others=True, labels_unread="folders",
         signs=[Signs(strength=Strength.SOME, file=r"\.json$", decides="detection.coco:is_coco")],
     ),
     SourceKind(
         name="cvat", open="detection.cvat:open_cvat",
         reads="CVAT's annotations.xml of images: boxes, polygons, points, skeletons",
         options=("images", "classes"),
-        names_others=True,
+        names_others=True, labels_unread="folders",
         signs=[Signs(
             strength=Strength.CONTENT, file=r"\.xml$", contains=("annotations.xml",),
             decides="detection.cvat:is_cvat",
@@ -106,7 +106,7 @@ _ROWS = (
     SourceKind(
         name="labelme", open="detection.labelme:open_labelme",
         reads="images with labelme's JSON files next to them",
-        options=("classes", "skip_unreadable"),
+        options=("classes", "skip_unreadable"), labels_unread="always",
     ),
     SourceKind(
         name="lerobot", open="lerobot.source:open_lerobot",
@@ -133,7 +133,7 @@ _ROWS = (
             ),
         ],
         splits="listing.metadata:splits_of",
-        names_others=True,
+        names_others=True, labels_unread="folders",
     ),
     *(
         SourceKind(
@@ -200,7 +200,7 @@ _ROWS = (
     SourceKind(
         name="voc", open="detection.voc:open_voc",
         reads="Pascal VOC's folders: VOC2012",
-        options=("fields", "classes", "skip_unreadable"),
+        options=("fields", "classes", "skip_unreadable"), labels_unread="always",
         signs=[Signs(
             strength=Strength.FOLDERS, contains=("JPEGImages",), inside=True, decides="detection.voc:is_voc",
         )],
@@ -217,7 +217,7 @@ _ROWS = (
         name="yolo", open="detection.yolo:open_yolo",
         reads="images with YOLO's text files, in Ultralytics' layout, by its data.yaml, or in two folders",
         options=("classes", "images", "labels_dir", "skip_unreadable"),
-        names_others=True,
+        names_others=True, labels_unread="always",
         signs=[
             Signs(file=r"\.ya?ml$"),
             Signs(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.look.listing import Listing
@@ -105,6 +105,9 @@ class SourceKind:
     stops_at_annotations: bool = False
     """Whether it loses what describes the images beside them, and so stops there unless it was asked for: then it is
     opened with `detected=`."""
+    labels_unread: Literal["", "folders", "always"] = ""
+    """When labels are in files that no worker reads, and that the command does not name: never, if it names a folder,
+    or always. A run that resumes then scans the source again, as they may have changed."""
     names_others: bool = False
     """Whether a file of this kind names others in its folder, which are read with it."""
     remote: bool = False
