@@ -426,3 +426,46 @@ def test_memory_does_not_grow_with_the_files_beside() -> None:
     assert beside.suffixes[".json"] == 10_000 + 299 * 20
     assert max(len(beside.tables), len(beside.singles), len(beside.apart), len(beside.suffixes)) <= 256
     assert not beside.pairs
+
+
+@pytest.mark.parametrize("below", ["", "images/"])
+def test_coco_with_its_first_image_missing_is_still_found(tmp_path: Path, below: str) -> None:
+    """The folder of COCO's images is found although the first that the JSON lists is missing, which is what is said;
+    without its entry, the splits are packed."""
+    root = write(tmp_path / "coco", images(f"{below}train2017/1.jpg", f"{below}val2017/2.jpg"))
+    files = {"train": coco("gone.jpg", "1.jpg"), "val": coco("2.jpg")}
+    write(root, {f"annotations/instances_{split}2017.json": text for split, text in files.items()})
+    words = ("pack", *SMALL, "--splits", "train2017,val2017", root, tmp_path / "store")
+    said = stop_of(*words)
+    assert f"$.images[0].file_name: there is no file gone.jpg below {root}/{below}train2017" in said
+    write(root, {"annotations/instances_train2017.json": coco("1.jpg")})
+    ran = run_here(*words)
+    assert ran.code == 0, ran
+    assert len(Reader(tmp_path / "store/train2017")[0]["boxes"]) == 1
+
+
+def test_splits_that_are_misnamed_are_named(tmp_path: Path) -> None:
+    """Where --splits names none of COCO's splits or Parquet's, the message has those that there are."""
+    root = write(tmp_path / "coco", images("images/train2017/0.jpg", "images/val2017/1.jpg"))
+    write(root, {f"annotations/instances_{name}2017.json": coco(f"{i}.jpg") for i, name in enumerate(("train", "val"))})
+    for split in ("train", "validation"):
+        (tmp_path / "hub/data").mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"image": [JPEG]}), tmp_path / f"hub/data/{split}-00000-of-00001.parquet")
+    for source, told in ((root, "train2017, val2017"), (tmp_path / "hub", "train, validation")):
+        said = stop_of("pack", *SMALL, "--splits", "train,val", source, tmp_path / "store")
+        assert f"in {source} for --splits: its splits are {told}" in said
+
+
+@pytest.mark.parametrize(
+    "words", [("--source", "coco", "coco"), ("--source", "coco", "coco/annotations"), ("coco/annotations",)]
+)
+def test_folders_of_coco_are_told_how_to_be_packed(tmp_path: Path, words: Sequence[str]) -> None:
+    """Where the folder of COCO or of its JSON files is given as one source, the message has the command for its
+    splits."""
+    root = write(tmp_path / "coco", images("images/train2017/0.jpg", "images/val2017/1.jpg"))
+    write(root, {f"annotations/instances_{name}2017.json": coco(f"{i}.jpg") for i, name in enumerate(("train", "val"))})
+    folder, splits = tmp_path / words[-1], "train2017,val2017"
+    said = stop_of("pack", *SMALL, *words[:-1], folder, tmp_path / "store")
+    assert f"`rawpack pack --splits {splits} {folder} DST` packs COCO's images with their boxes" in said
+    ran = run_here("pack", *SMALL, "--splits", splits, folder, tmp_path / "store")
+    assert (ran.code, len(Reader(tmp_path / "store/val2017")[0]["boxes"])) == (0, 1), ran

@@ -36,7 +36,7 @@ from rawpack_packer.job.saved_tables import SavedTables, saved_tables
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe, parse_options
-from rawpack_packer.sources import AnnotatedError, Table, is_there, stop_above_splits
+from rawpack_packer.sources import KINDS, AnnotatedError, Table, is_there, kinds_at, stop_above_splits
 from rawpack_packer.sources.base import Scanning, differing_field, shown_field, unseen
 from rawpack_packer.sources.beside.annotated import coco_splits
 from rawpack_packer.sources.files import missing as no_source
@@ -93,10 +93,13 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Tabl
     if missing and not whole.is_dir:
         raise UsageError(f"{plain(root)} is not a folder; {opt.splits} names folders in it")
     if missing:
-        shown = listed(sorted(name for name, is_dir in whole.names.items() if is_dir), _SHOWN)
-        raise UsageError(
-            f"there is no {missing[0]!r} in {plain(root)} for {opt.splits}: it contains {shown or 'no folder'}"
-        )
+        folders = sorted(name for name, is_dir in whole.names.items() if is_dir)
+        kinds = [KINDS[kind].splits_of(whole) for kind in kinds_at(whole)]
+        known = next(filter(None, [list(coco_splits(whole)), *kinds]), [])
+        what = f"it contains {listed(folders, _SHOWN) or 'no folder'}"
+        if not set(known) <= set(folders):
+            what = f"its splits are {listed(known, _SHOWN)}"
+        raise UsageError(f"there is no {missing[0]!r} in {plain(root)} for {opt.splits}: {what}")
     return one_numbering({name: open_one(str(Path(root) / name)) for name in names})
 
 

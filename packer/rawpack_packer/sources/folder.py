@@ -70,6 +70,10 @@ class NoImageError(UsageError):
         """Of its other files, suffix -> how many."""
         cure = "give the folder that contains the images"
         self.archives = next((suffix for suffix in self.suffixes if suffix in ARCHIVES), "")
+        if ".json" in self.suffixes:
+            from rawpack_packer.sources.beside.annotated import command_of_coco
+
+            cure = command_of_coco(root) or cure
         if self.archives:
             cure = f"`rawpack pack {shlex.quote(root + '/*' + self.archives)} store/` packs archives as they are"
         super().__init__(f"no image in {root}: {self.what}; {cure}")

@@ -181,18 +181,27 @@ def refuse_tables(listing: Listing) -> None:
 def coco_splits(root: Listing) -> dict[str, tuple[Path, Path]]:
     """Name of a folder of images -> COCO's JSON, which lists them with boxes, and the folder. Files are looked for in
     the folder of all and in those in it; of several that list the same images, names decide."""
-    from rawpack_packer.sources.detection.coco import folder_of_images
+    from rawpack_packer.sources.detection.coco import MOST_LOOKED_FOR, folder_of_images
 
     folders = [root, *(root / name for name, is_dir in sorted(root.names.items())[:_MOST_TRIED] if is_dir)]
     every = [folder / name for folder in folders for name in sorted(folder.names) if name.lower().endswith(".json")]
     splits = dict[str, tuple[Path, Path]]()
     for file in sorted(every[:_MOST_TRIED], key=lambda one: not one.path.name.startswith(_WITH_BOXES)):
-        named = _FILE_NAME.search(file.head)
-        if named and _is_coco(file.head) and not file.path.name.startswith(_NO_BOXES):
-            folder = folder_of_images(file.path, name := text_of(named[1]))
-            if folder != root.path and (folder / name).is_file():
+        names = [text_of(named[1]) for named in islice(_FILE_NAME.finditer(file.head), MOST_LOOKED_FOR)]
+        if names and _is_coco(file.head) and not file.path.name.startswith(_NO_BOXES):
+            folder = folder_of_images(file.path, names)
+            if folder != root.path and any((folder / name).is_file() for name in names):
                 splits.setdefault(folder.name, (file.path, folder))
     return splits
+
+
+def command_of_coco(path: str) -> str:
+    """What packs COCO's splits in a folder, or those whose JSON files are in it, and what it does; "" where there are
+    none."""
+    from rawpack_packer.sources.folder import split_order
+
+    splits = sorted(coco_splits(Listing(path)), key=split_order)
+    return f"{command('--splits', ','.join(splits), path)} packs COCO's images with their boxes" if splits else ""
 
 
 def _is_coco(head: bytes) -> bool:
@@ -228,7 +237,7 @@ def _coco_command(seen: Seen, file: bytes) -> str:
     name = text_of(named[1]) if named else ""
     image = next(seen.images.paths(name, False), "")
     path = Path(seen.below(file))
-    if image and not seen.in_archive and (folder_of_images(path, name) / name).is_file():
+    if image and not seen.in_archive and (folder_of_images(path, [name]) / name).is_file():
         return command(seen.below(file))
     return command("--images", seen.folder(image.removesuffix(name)), seen.below(file)) if image.endswith(name) else ""
 

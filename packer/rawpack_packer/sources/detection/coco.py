@@ -57,6 +57,8 @@ _MOST_PIXELS = 1 << 28
 """Pixels of an image."""
 _KEPT_PIXELS = 1 << 28
 """Pixels of the masks of an image's objects that are in memory together; other masks are made a second time."""
+MOST_LOOKED_FOR = 16
+"""Images that a file lists first, by which their folder is found."""
 _MOST_BITS = 40
 """Of a run length."""
 
@@ -412,11 +414,16 @@ def open_coco(
     listing = Listing.of(path)
     file = listing.path.absolute()
     where = plain(os.fsencode(file))
+    if listing.is_dir:
+        from rawpack_packer.sources.beside.annotated import command_of_coco
+
+        cure = command_of_coco(os.fspath(path)) or "name the JSON file in it"
+        raise UsageError(f"{where} is a folder, and a source of kind coco is a JSON file: {cure}")
     data, state = read_whole(listing, where, repr(fields) if fields else "")
     coco, unread = _parsed(data, where)
     if not coco.images:
         raise UsageError(f"{where} lists no image")
-    root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
+    root = folder_of(images, folder_of_images(file, [image.file_name for image in coco.images[:MOST_LOOKED_FOR]]))
     dataset = file.parent.parent if file.parent.name == "annotations" else file.parent
     within = () if images is not None else (os.path.commonpath([dataset, root]),)
     files = listed_files(
@@ -520,11 +527,12 @@ def _image_ids(ids: Iterable[Id]) -> tuple[FieldKind, Column]:
     return FieldKind("str"), texts_of([str(i) for i in every])
 
 
-def folder_of_images(file: Path, first: str) -> Path:
-    """The folder of the images: next to the file, or as in COCO itself. first: the name of the first image."""
+def folder_of_images(file: Path, names: Sequence[str]) -> Path:
+    """The folder of the images: next to the file, or as in COCO itself. names: of the first images, of which one must
+    be in the folder, since some may be missing."""
     above, splits = file.parent.parent, (file.stem.removeprefix("instances_"), file.stem.rpartition("_")[2])
     beside = [file.parent, *(above / split for split in splits), *(above / "images" / split for split in splits)]
-    return next((folder for folder in beside if (folder / first).is_file()), file.parent)
+    return next((folder for folder in beside if any((folder / name).is_file() for name in names)), file.parent)
 
 
 def _classes(categories: Sequence[Category], where: str) -> tuple[tuple[str, ...], dict[Id, int]]:
