@@ -18,7 +18,7 @@ OF_VIDEOS = {
     "interlaced": "videos of interlaced frames, stored as they are",
     "more_than_8_bits": "videos of more than 8 bits a channel, stored as 8",
     "hdr": "videos of a high dynamic range, stored without tone mapping",
-    "transparent": "videos with transparency, dropped",
+    "transparent": "videos whose transparency is dropped",
     "colors_unsaid": "videos without color metadata, assumed BT.601",
     "several_streams": "files with several video streams: the largest is used",
     "variable_rate": "videos of a variable frame rate",
@@ -29,7 +29,7 @@ OF_VIDEOS = {
 """Counts of videos, of which a source has all, also zeros."""
 COUNTS = {
     "enlarged": "images smaller than the size, enlarged",
-    "icc_ignored": "images with a color profile, ignored",
+    "icc_ignored": "images whose color profile is ignored",
     "blended": "images with transparency, blended with white",
     "first_frame_of_several": "animated or multi-page files: the first frame is used",
     "by_pillow": "images whose pixels depend on the version of Pillow: all types except JPEG, PNG and BMP",

@@ -42,7 +42,17 @@ _READER = {
     "delta_timestamps": "Reader(path).clips(offsets={delta_timestamps})",
     "cache_limit": "cache=Cache({cache}, limit={cache_limit})",
 }
-_CLIPS = {"delta_timestamps": "offsets={delta_timestamps}"}
+_CLIPS = {
+    "delta_timestamps": "offsets={delta_timestamps}",
+    **{name: f"frames={{{name}}}" for name in ("num_frames", "n_frames", "clip_length", "clip_len", "length")},
+    **{name: f"stride={{{name}}}" for name in ("frame_step", "frame_interval", "dilation")},
+    **{name: f"per_video={{{name}}}" for name in ("clips_per_video", "num_clips")},
+    **dict.fromkeys(
+        ("fps", "frame_rate"),
+        "=clips count stored frames, which `rawpack pack --fps` chose; stride=2 takes every second",
+    ),
+}
+"""Keywords of loaders of clips -> the same."""
 _OWNERS = (("DataLoader's ", _DATALOADER), ("FFCV's ", _FFCV))
 _IDLE: Mapping[str, Any] = {"distributed": False, "timeout": 0}
 """Values that ask for nothing, besides None."""

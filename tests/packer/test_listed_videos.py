@@ -6,6 +6,8 @@ Frames show their own numbers, so the oracle is what was encoded, at 10 frames a
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -213,6 +215,23 @@ def test_video_options_are_refused_for_images_and_videos_can_be_said(
     assert [one["shows"] for one in rows(said)] == list(range(10, 20))
     with pytest.raises(UsageError, match="skip-unreadable"):
         open_source(place / "list.csv", "video", skip_unreadable=True)
+
+
+def test_a_table_of_labels_for_a_folder_of_videos(place: Path, tmp_path: Path) -> None:
+    """--labels-file is not for videos; the command that the error names gives each frame the label of its video."""
+    videos, table = tmp_path / "two videos", tmp_path / "labels.csv"
+    videos.mkdir()
+    for name in ("a.mp4", "b.avi"):
+        (videos / name).write_bytes((place / name).read_bytes())
+    table.write_text("video;label\nb.avi;run\na.mp4;eat\n")
+    told = stop_of("pack", "--labels-file", table, "--source", "video", videos, tmp_path / "s")
+    command = re.search(r"`rawpack (pack .*) DST`", told)
+    assert command is not None, told
+    ran = run_here(*shlex.split(command[1]), "--size", 8, "--workers", 0, "--quiet", tmp_path / "s")
+    assert (ran.code, ran.err) == (0, "")
+    reader = Reader(tmp_path / "s")
+    assert reader.classes == ("eat", "run")
+    assert reader.column("label").tolist() == [1] * LENGTHS["b.avi"] + [0] * LENGTHS["a.mp4"]
 
 
 def test_a_list_that_grew_is_appended(listed: Callable[..., Path], tmp_path: Path) -> None:

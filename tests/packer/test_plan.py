@@ -296,6 +296,9 @@ def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monke
     told = json.loads(ran.out)
     assert told["left_out"] == ["hdf5 32"]
     assert [one["name"] for one in told["candidates"]] == ["memmap 32"]
+    found = candidates(size=["32", "64"], quality=["75", "90"], compression=["none"])
+    order = [one.name for one in trial.formats_first(found)]
+    assert order[:3] == ["memmap 32", "lmdb 32 q75", "hdf5 32"]  # hdf5 is as large and as fast as memmap
 
 
 # ---------------------------------------------------------------------------------------------- transforms

@@ -647,6 +647,22 @@ def test_labels_that_change_come_for_each_frame(tmp_path: Path) -> None:
         Reader(tmp_path / "s").clips(6, per_video=2).select(classes=["run"])
 
 
+@pytest.mark.parametrize(
+    ("given", "now"),
+    [
+        ({"num_frames": 8}, "num_frames=8 is frames=8 here"),
+        ({"clip_length": 8, "frame_step": 2}, "clip_length=8 is frames=8 here; frame_step=2 is stride=2 here"),
+        ({"frames": 8, "clips_per_video": 3}, "clips_per_video=3 is per_video=3 here"),
+        ({"frames": 8, "fps": 5}, "leave out fps=5: clips count stored frames, which `rawpack pack --fps` chose"),
+        ({"frames": 8, "strides": 5}, "unexpected keyword argument 'strides'. Did you mean 'stride'?"),
+    ],
+)
+def test_keywords_of_loaders_of_clips_are_translated(reader: Reader, given: dict[str, Any], now: str) -> None:
+    """Who writes torchvision's or PyTorchVideo's keywords is told what to write."""
+    with pytest.raises(TypeError, match=re.escape(now)):
+        reader.clips(**given)
+
+
 def test_what_makes_no_clips_is_refused(reader: Reader, tmp_path: Path) -> None:
     """A store that does not say which video a frame is of, a field that is in the way, numbers that make no sense, and
     videos that are all too short: each with its cure."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -426,6 +427,9 @@ class _SourceOpening:
             if name not in row.options:
                 homes = sorted(home.name for home in KINDS.values() if name in home.options)
                 belongs = f"it belongs to {', '.join(homes)} sources" if homes else "it applies to datasets in memory"
+                if name == "labels_file" and kind == "video":
+                    words = ["rawpack", "pack", "--images", os.fspath(listing), os.fspath(self.options[name]), "DST"]
+                    belongs = f"a table of videos and labels is packed itself, `{plain(shlex.join(words))}`"
                 raise UsageError(
                     f"{plain(os.fspath(listing))}, opened as a source of kind {kind}, takes no option "
                     f"{getattr(opt, name)}: {belongs}"
