@@ -12,6 +12,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import reading
 from rawpack.system import template
 from rawpack.system.child import Child
 from rawpack.system.template import Template
+from rawpack.workers import worker
 from rawpack_packer.isolated import IsolatedCalls
 
 _KEPT = 2
@@ -48,6 +50,22 @@ def _surroundings() -> tuple[Any, ...]:
         *limits,
         mask,
     )
+
+
+_loaded: tuple[tuple[str, ...], bool, bool] = ((), False, False)
+
+
+def _widened(prepare: Callable[[], None]) -> Callable[[], None]:
+    """What loads all that templates of readers have loaded so far, whichever formats and steps a test has: so one
+    template serves the workers of all tests, after a few."""
+    global _loaded
+    if not isinstance(prepare, partial) or prepare.func is not worker._load:
+        return prepare
+    references, opencv, transforms = prepare.args
+    if not all(reference.startswith("rawpack.") for reference in references):
+        return prepare  # of a package that only this test has
+    _loaded = tuple(sorted({*_loaded[0], *references})), _loaded[1] or opencv, _loaded[2] or transforms
+    return partial(worker._load, *_loaded)
 
 
 class KeptChildren:
@@ -118,7 +136,7 @@ class _KeptTemplate(Template):
     kept: KeptChildren
 
     def __init__(self, prepare: Callable[[], None]) -> None:
-        super().__init__(prepare)
+        super().__init__(_widened(prepare) if self.kept.keeps else prepare)
         self._key: tuple[Any, ...] = ()
         self._forked: list[template.ForkedProcess] = []
 
