@@ -32,13 +32,21 @@ pytest_plugins = ["failing_alone"]
 # The workers of xdist have it, and the command wraps what it prints by it, also in a pipe.
 os.environ.pop("COLUMNS", None)
 
-# An example may take as long as a busy machine makes it: the suite's timeout is for tests that hang.
+# An example may take as long as a busy machine makes it: the suite's timeout is for tests that hang. Each run has other
+# examples, and the long ones have more.
 # Tests of trainers have an environment without it.
 if find_spec("hypothesis") is not None:
     from hypothesis import settings
 
-    settings.register_profile("rawpack", deadline=None)
+    settings.register_profile("rawpack", deadline=None, max_examples=100 if os.environ.get("RAWPACK_SOAK") else 40)
     settings.load_profile("rawpack")
+    if not os.environ.get("RAWPACK_SOAK"):
+        # Hypothesis also draws the constants of all of our files that are imported: to collect them takes each process
+        # of the tests seconds, and what is drawn would depend on what was imported before.
+        from hypothesis.internal.conjecture import providers
+
+        if hasattr(providers, "_get_local_constants"):
+            vars(providers)["_get_local_constants"] = lambda: providers._local_constants
 
 LONG = (
     "docs/test_docs.py",

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from clip_frames import HEIGHT, WIDTH, Frames, image_of, pack_frames
+from draws import tries
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reading import WAYS, nothing_left, wait_for_workers, workers_of
@@ -151,7 +152,7 @@ def test_one_clip_by_its_number(reader: Reader) -> None:
         clips[len(clips)]
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=tries(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_never_across_an_end(many: Reader, data: st.DataObject) -> None:
     """For any videos with any frames left out: exactly the clips that lie within one video with none of them missing,
@@ -429,7 +430,7 @@ def test_random_clips_of_each_video(reader: Reader) -> None:
 def test_random_clips_begin_anywhere_alike(many: Reader) -> None:
     """Over many epochs each place of a video is drawn equally often by each draw, neighbours among draws and epochs
     independently: chi-square of 26 places, and of pairs of two draws."""
-    clips, epochs = many.select(range(60)).clips(5, per_video=2), 1500
+    clips, epochs = many.select(range(60)).clips(5, per_video=2), tries(1500)
     batches = clips.batches(4, workers=0, fields=["frame"])
     starts = np.array([next(batch["frame"][:, 0] for batch in batches) for _ in range(epochs)])
     assert starts.shape == (epochs, 4)

@@ -65,6 +65,13 @@ def packed(root: Path, word: str = "flow", flow: NDArray[Any] = FLOW, **options:
     return Reader(root)
 
 
+@pytest.fixture(scope="module")
+def flows(tmp_path_factory: pytest.TempPathFactory) -> list[Reader]:
+    """Pictures with a flow, in either dtype."""
+    folder = tmp_path_factory.mktemp("flows")
+    return [packed(folder / dtype, flow=FLOW.astype(dtype)) for dtype in ("float32", "float64")]
+
+
 class Mirror(Step):
     """A flip as users write it."""
 
@@ -102,11 +109,12 @@ STEPS: list[tuple[Sequence[Step], float]] = [
 
 
 @pytest.mark.parametrize(("steps", "miss"), STEPS, ids=lambda one: repr(one)[:40])
-def test_a_flow_points_to_the_same_place_after_any_step(steps: Sequence[Step], miss: float, tmp_path: Path) -> None:
-    for dtype in ("float32", "float64"):
-        reader = packed(tmp_path / dtype, flow=FLOW.astype(dtype))
+def test_a_flow_points_to_the_same_place_after_any_step(
+    steps: Sequence[Step], miss: float, flows: list[Reader]
+) -> None:
+    for reader in flows:
         (batch,) = reader.batches(COUNT, transform=steps, workers=0, seed=5)
-        assert batch["flow"].dtype == dtype
+        assert batch["flow"].dtype == reader.fields["flow"].dtype
         check_goal(batch["flow"], miss + 1e-3)
     (viewed,) = reader.batches(COUNT, transform=[Views(2, steps)], workers=0)
     for view in range(2):
@@ -186,12 +194,17 @@ def scene(root: Path, **fields: str) -> Reader:
     return Reader(root)
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    return scene(tmp_path_factory.mktemp("pair") / "store")
+
+
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_mirrored_pair_changes_places(workers: int, tmp_path: Path) -> None:
+def test_a_mirrored_pair_changes_places(workers: int, pair: Reader) -> None:
     """Each pixel of the left picture is in the right one where its disparity says, flipped or not, once or twice."""
-    reader, flipped = scene(tmp_path / "store"), 0
+    flipped = 0
     steps = [RandomHorizontalFlip(), RandomCrop((32, 40)), RandomHorizontalFlip(0.2)]
-    for batch in reader.batches(5, transform=steps, workers=workers, shuffle=True):
+    for batch in pair.batches(5, transform=steps, workers=workers, shuffle=True):
         for left, right, near in zip(batch["image"], batch["right"], batch["near"][..., 0], strict=True):
             flipped += bool((near % 1).all())
             for row, other, distance in zip(left, right, near[:, 0].astype(int), strict=True):
@@ -208,14 +221,13 @@ def test_a_mirrored_pair_changes_places(workers: int, tmp_path: Path) -> None:
     ([RandomHorizontalFlip(fields=["image", "near"])], {}),
 ])  # fmt: skip
 def test_without_the_pair_a_disparity_is_not_mirrored(
-    steps: Sequence[Step], options: dict[str, Any], tmp_path: Path
+    steps: Sequence[Step], options: dict[str, Any], pair: Reader
 ) -> None:
-    reader = scene(tmp_path / "store")
     with pytest.raises(UsageError, match=r"mirrors 'near'.* the two pictures must change places"):
-        reader.batches(4, transform=steps, workers=0, **options)
-    assert len(reader.batches(4, transform=[RandomVerticalFlip(), RandomHorizontalFlip(0)], workers=0, **options))
+        pair.batches(4, transform=steps, workers=0, **options)
+    assert len(pair.batches(4, transform=[RandomVerticalFlip(), RandomHorizontalFlip(0)], workers=0, **options))
     with pytest.raises((UsageError, WorkerError), match="must change places"):
-        next(iter(reader.batches(4, transform=[Mirror()], workers=0, **options)))
+        next(iter(pair.batches(4, transform=[Mirror()], workers=0, **options)))
 
 
 def test_other_images_of_the_pair_would_be_of_the_other_picture(tmp_path: Path) -> None:

@@ -156,15 +156,15 @@ def test_a_step_gets_what_the_one_before_made(store: Path, steps: list[Any]) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("beside", ["mask", "boxes", "other", "step"])
+@pytest.mark.parametrize("beside", ["nothing", "mask", "boxes", "other", "step"])
 def test_pixels_do_not_depend_on_what_is_beside_them(store: Path, beside: str, way: str) -> None:
-    """An image has the same pixels alone and with a mask, boxes, another image, or a step of the user."""
+    """An image has the same pixels alone and with a mask, boxes, another image, or a step of the user, in
+    each way."""
     reader, steps = Reader(store), RECIPES["crop"]
-    alone = pixels(reader, steps, fields=["image"], **WAYS[way])
     with_it = [*steps, Lambda(as_it_is)] if beside == "step" else steps
-    fields = ["image"] if beside == "step" else ["image", beside]
-    np.testing.assert_array_equal(pixels(reader, with_it, fields=fields, **WAYS[way]), alone)
-    np.testing.assert_array_equal(alone, pixels(reader, steps, fields=["image"]))
+    fields = ["image"] if beside in ("nothing", "step") else ["image", beside]
+    made = pixels(reader, with_it, fields=fields, **WAYS[way])
+    np.testing.assert_array_equal(made, pixels(reader, steps, fields=["image"]))
 
 
 def test_a_view_has_the_same_pixels(store: Path) -> None:
@@ -246,22 +246,27 @@ def test_planes_are_the_same_as_their_rgb(
         np.testing.assert_array_equal(pixels(planar, [Lambda(as_it_is), *steps]), expected)
 
 
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return twins(tmp_path_factory.mktemp("twins"), [(41, 53)] * 21)
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_planes_do_not_depend_on_who_converts_them(tmp_path: Path, way: str) -> None:
+def test_planes_do_not_depend_on_who_converts_them(twin: tuple[Path, Path], way: str) -> None:
     """Whole, in boxes, and resized."""
-    planar, rgb = (Reader(path) for path in twins(tmp_path, [(41, 53)] * 21))
+    planar, rgb = map(Reader, twin)
     for steps in (None, [CenterCrop((21, 30))], RECIPES["crop"], RECIPES["recipe"]):
         np.testing.assert_array_equal(pixels(planar, steps, **WAYS[way]), pixels(rgb, steps))
 
 
 @pytest.mark.parametrize("other", ["rgb", "zstd", "gzip"])
-def test_stores_of_planes_and_others_read_as_one(tmp_path: Path, other: str) -> None:
+def test_stores_of_planes_and_others_read_as_one(twin: tuple[Path, Path], tmp_path: Path, other: str) -> None:
     """Whichever comes first, each is read as it is stored, and is gone when the next ones are."""
-    planar, rgb = twins(tmp_path, [(41, 53)] * 7)
+    planar, rgb = twin
     beside = rgb
     if other != "rgb":
         random = np.random.default_rng(7)  # as in `twins`
-        source: Samples = [{"image": random.integers(0, 256, (41, 53, 3), np.uint8)} for _ in range(7)]
+        source: Samples = [{"image": random.integers(0, 256, (41, 53, 3), np.uint8)} for _ in range(21)]
         options = {"compression": other, "format": "hdf5" if other == "gzip" else "memmap"}
         beside = pack(source, tmp_path / other, color="ycgco420", **options)
     for name in ("crop", "recipe"):

@@ -124,9 +124,10 @@ def text(outputs: list[Any], stream: str) -> str:
     return "".join(one["text"] for one in outputs if one["output_type"] == "stream" and one["name"] == stream)
 
 
-@pytest.fixture
-def notebook(tmp_path: Path) -> Iterator[Notebook]:
-    with Notebook(tmp_path) as started:
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """One kernel for all tests, the last of which shuts it down."""
+    with Notebook(tmp_path_factory.mktemp("notebook")) as started:
         yield started
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import WAYS
@@ -95,7 +96,7 @@ def test_damage_is_told_of_the_store_that_has_it(paths: list[Path], tmp_path: Pa
         list(reader.batches(16, workers=0))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200), deadline=None)
 @given(sizes=st.lists(st.integers(0, 4), min_size=1, max_size=6), data=st.data())
 def test_rows_by_part(sizes: list[int], data: st.DataObject) -> None:
     """Rows are found in the part that holds them, whichever parts are empty, and each position comes once."""

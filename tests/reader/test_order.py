@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import tries
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -145,7 +146,7 @@ def test_a_bijection_gives_each_sample_once(n: int, key: int) -> None:
     assert np.sort(permuted(n, key, 0, n)).tolist() == list(range(n))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(100), deadline=None)
 @given(n=st.integers(0, 2000), seed=SEEDS, epoch=EPOCHS, block=st.integers(1, 300), window=st.integers(1, 50))
 @example(n=100, seed=0, epoch=0, block=10, window=3)
 @example(n=5, seed=0, epoch=0, block=10, window=3)
@@ -160,16 +161,16 @@ def test_a_block_shuffle_gives_each_sample_once(n: int, seed: int, epoch: int, b
 
 def orders() -> dict[str, Order]:
     return {
-        "sequential": Sequential(150_000),
+        "sequential": Sequential(70_000),
         "sorted": Shuffled(5_000, 3),
-        "bijection": Shuffled(150_000, 3),
+        "bijection": Shuffled(70_000, 3),
         "block": BlockShuffled(5_003, 3, block=10, window=7),
         "sampled": Sampled(lambda epoch: np.arange(epoch, 5_000)[::-1], 5_000),
     }
 
 
 @pytest.mark.parametrize("name", orders())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tries(40), deadline=None)
 @given(data=st.data())
 def test_any_split_of_positions_gives_the_same(name: str, data: st.DataObject) -> None:
     """Positions may be asked for in any pieces, epochs and sequence, by one order or by a new one each time."""
@@ -272,23 +273,24 @@ def position_by_sample(permutations: Iterator[Rows], n: int, cells: int) -> floa
 
 @pytest.mark.parametrize("n", [5, 64, 1000])
 def test_every_sample_is_as_likely_at_every_position(n: int) -> None:
-    """Chi-square of position x sample over 10,000 seeds."""
-    assert abs(position_by_sample((epoch_of(Shuffled(n, seed)) for seed in range(10_000)), n, n)) < WORST
+    """Chi-square of position x sample over thousands of seeds."""
+    assert abs(position_by_sample((epoch_of(Shuffled(n, seed)) for seed in range(tries(10_000))), n, n)) < WORST
 
 
 def test_every_permutation_of_five_is_as_likely() -> None:
-    """Chi-square of the 120 permutations over 12,000 seeds."""
+    """Chi-square of the 120 permutations over thousands of seeds."""
     powers = 5 ** np.arange(5)
-    codes = [int(epoch_of(Shuffled(5, seed)) @ powers) for seed in range(12_000)]
+    number = tries(12_000)
+    codes = [int(epoch_of(Shuffled(5, seed)) @ powers) for seed in range(number)]
     counts = np.unique(codes, return_counts=True)[1]
     assert counts.size == 120
-    assert abs(deviations(float(((counts - 100) ** 2 / 100).sum()), 119)) < WORST
+    assert abs(deviations(float(((counts - number / 120) ** 2 / (number / 120)).sum()), 119)) < WORST
 
 
 @pytest.mark.parametrize(("n", "block", "window"), [(60, 7, 3), (60, 10, 2), (30, 8, 100), (30, 1, 4)])
 def test_a_block_shuffle_puts_every_sample_anywhere(n: int, block: int, window: int) -> None:
     """Chi-square of the block shuffle's samples at each position, and positions of each sample."""
-    number, order = 3000, BlockShuffled(n, 0, block, window)
+    number, order = tries(3000), BlockShuffled(n, 0, block, window)
     counts = np.zeros((n, n))
     for epoch in range(number):
         counts[np.arange(n), epoch_of(order, epoch)] += 1
@@ -306,8 +308,8 @@ def bijections(n: int, number: int, first: int = 0) -> Iterator[Rows]:
 
 @pytest.mark.parametrize(("n", "cells"), [(1000, 1000), (5000, 50), (8192, 64)])
 def test_a_bijection_puts_every_sample_anywhere(n: int, cells: int) -> None:
-    """Chi-square of position x sample over 2,000 seeds of the construction for large sets."""
-    assert abs(position_by_sample(bijections(n, 2000), n, cells)) < WORST
+    """Chi-square of position x sample over many seeds of the construction for large sets."""
+    assert abs(position_by_sample(bijections(n, tries(2000)), n, cells)) < WORST
 
 
 def features(rows: Rows) -> dict[str, float]:
@@ -351,7 +353,7 @@ def compare_with_true_permutations(n: int, number: int) -> None:
 @pytest.mark.parametrize("n", [5000, 8192])
 def test_a_bijection_looks_like_a_true_permutation(n: int) -> None:
     """Serial correlation, displacement, pairs at many distances and batches' contents are those of chance."""
-    compare_with_true_permutations(n, 100)
+    compare_with_true_permutations(n, tries(100))
 
 
 @pytest.mark.parametrize("n", [100, 5000])
@@ -359,7 +361,7 @@ def test_a_bijection_looks_like_a_true_permutation(n: int) -> None:
 def test_epochs_and_seeds_are_independent(n: int, pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two epochs, or two seeds, agree at as many positions as chance has it: Poisson(1), by chi-square."""
     monkeypatch.setattr(shuffled, "WINDOW", 4096)
-    number = 500
+    number = tries(1000)
     agreements, correlation = [], 0.0
     for i in range(1, number + 1):
         (seed, epoch), (other_seed, other_epoch) = {
@@ -479,7 +481,7 @@ def model(
     return ranks
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300), deadline=None)
 @given(
     length=st.integers(0, 200),
     batch_size=st.integers(1, 40),
@@ -511,7 +513,7 @@ def test_ranks_divide_the_epoch_as_lists_do(
         ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200), deadline=None)
 @given(
     length=st.integers(1, 200),
     stages=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 9), st.integers(0, 4)), min_size=1, max_size=4),

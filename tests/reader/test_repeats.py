@@ -4,13 +4,10 @@ The programs here are those that people write. What they read is compared with w
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import re
 import shutil
-import subprocess
-import sys
 import threading
 import warnings
 import weakref
@@ -23,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
-from reading import WAYS, placed, rows_of, wait_until
-from running import Packed, environment
+from reading import WAYS, placed, rows_of, run_script, script, wait_until
+from running import Packed
 from trained import numbered_store
 
 from rawpack import Balanced, Batches, Buckets, Reader, Weighted
@@ -449,59 +446,35 @@ def test_other_stores(store: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- other processes
 
 
-FORKED = list[str]()
-"""The tests that run in a process of their own, all in the same one."""
+FORKS = """
+import os, sys, warnings
+from rawpack import Reader
+
+def made():
+    return Reader(sys.argv[1]).batches(5, shuffle=True, workers=0)
+
+def warned(batches):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for batch in batches:
+            pass
+    return sum(" is read again, " in str(one.message) for one in caught)
+
+before = made()
+warned(made())
+if os.fork() == 0:
+    print([warned(before), warned(made()), warned(made())], flush=True)
+    os._exit(0)
+os.wait()
+"""
 
 
-@functools.cache
-def forked() -> str:
-    """What pytest says of them there."""
-    words = ["-m", "pytest", "-v", "-p", "no:cacheprovider", "-n", "0", *(f"{__file__}::{name}" for name in FORKED)]
-    return subprocess.run(
-        [sys.executable, *words], cwd=Path(__file__).parents[2], env=environment(RAWPACK_TEST_FORKS="1"),
-        capture_output=True, encoding="utf-8", timeout=200, check=False,
-    ).stdout  # fmt: skip
-
-
-def forks(test: Callable[..., None]) -> Callable[..., None]:
-    """Run a test in another process: a child of one with threads, as other tests leave them, may hang."""
-    FORKED.append(test.__name__)
-
-    @functools.wraps(test)
-    def run(**fixtures: Any) -> None:
-        if "RAWPACK_TEST_FORKS" in os.environ:
-            test(**fixtures)
-        else:
-            assert f"::{test.__name__} PASSED" in forked(), forked()
-
-    return run
-
-
-@forks
-def test_forked_children_begin_afresh(store: Path) -> None:
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_forked_children_begin_afresh(store: Path, tmp_path: Path) -> None:
     """What a parent has read is no repetition in its children, whether they read its batches or their own; a child
     that repeats its own loop is told so."""
-    made = Reader(store).batches(BATCH, **SHUFFLED)
-    for _ in REPEATING["full"](Reader(store), 0):
-        pass
-
-    def counts() -> Iterator[int]:
-        for batches in (made, None, None):
-            with told() as warned:
-                for _ in batches or Reader(store).batches(BATCH, **SHUFFLED):
-                    pass
-            yield len(warned)
-
-    came, went = os.pipe()
-    if (child := os.fork()) == 0:
-        try:
-            os.write(went, repr([*counts()]).encode())
-        finally:
-            os._exit(0)
-    os.close(went)
-    with open(came, "rb") as answer:
-        assert answer.read() == b"[0, 0, 1]"
-    os.waitpid(child, 0)
+    ran = run_script(script(tmp_path, FORKS), store, options=())
+    assert (ran.code, ran.out) == (0, "[0, 0, 1]\n"), ran.err
 
 
 def test_threads(store: Path) -> None:

@@ -89,6 +89,7 @@ FLOATS = [RandomHorizontalFlip(), Normalize((0.5,), (0.2,)), ToCHW()]
     ("options", "shared"),
     [
         ({}, True),
+        ({"drop_last": True}, True),
         ({"fields": ["key", "label"], "ranks": (1, 2)}, True),
         ({"transform": FLOATS}, True),
         ({"transform": [RandomCrop(8)]}, False),
@@ -117,7 +118,7 @@ def test_what_is_made_at_once_is_the_same(
                 assert isinstance(values, list) or values.dtype == other[name].dtype
 
 
-@pytest.mark.parametrize("way", CREWS)
+@pytest.mark.parametrize("way", WAYS)
 def test_any_place_to_go_on_from(reader: Reader, store: Path, way: str) -> None:
     """Breaks in the middle of a slot, other epochs, and states of each batch: what comes is what it is by itself."""
 
@@ -172,14 +173,17 @@ def test_batches_before_one_that_fails_are_handed_over(reader: Reader, store: Pa
         assert all(truth.holds(batch) for batch in seen)
 
 
-@pytest.mark.parametrize("way", CREWS)
+@pytest.mark.parametrize("way", WAYS)
 def test_what_is_kept_of_a_slot_keeps_it(reader: Reader, store: Path, way: str) -> None:
-    """One batch of each epoch, or all of them: what is kept is never overwritten."""
+    """One batch of each epoch, or all of them: what is kept is never overwritten, and what is written to one of them
+    reaches no other."""
     truth, batches = Truth(store), reader.batches(BATCH, shuffle=True, **WAYS[way])
-    kept = [next(batch for k, batch in enumerate(batches) if k == epoch) for epoch in range(6)]
+    written, *kept = [next(batch for k, batch in enumerate(batches) if k == epoch) for epoch in range(7)]
+    written["image"][:] = 7
     kept += [batch for _ in range(2) for batch in batches]
     for _ in range(3):
         assert all(truth.holds(batch) for batch in batches)
+    assert (written["image"] == 7).all()
     assert all(truth.holds(batch) for batch in kept)
 
 
@@ -199,48 +203,6 @@ def test_the_worker_that_has_waited_longest_is_next(reader: Reader) -> None:
     first.latest, second.latest = 7, 8
     pool.submit(pool.slot_pool.acquire(), 1, (0, 0, -1), 1)
     assert given == [second, first]
-
-
-@pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"ranks": (1, 3)}, {"fields": ["key", "label"]}])
-def test_batches_are_the_same_as_one_by_one(
-    store: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Same batches, same sizes, epoch after epoch, as where each has a slot of its own."""
-    together = Reader(store).batches(BATCH, shuffle=True, workers=0, **options)
-    monkeypatch.setattr(layout, "TOGETHER_HERE_BYTES", 1)
-    alone = Reader(store).batches(BATCH, shuffle=True, workers=0, **options)
-    assert (together._feed.making.together > 1, alone._feed.making.together) == (True, 1)
-    for _ in range(3):
-        for one, other in zip(together, alone, strict=True):
-            assert one.keys() == other.keys()
-            for name, values in one.items():
-                assert np.array_equal(values, other[name])
-
-
-def test_a_batch_that_is_kept_stays_right(store: Path, reader: Reader) -> None:
-    """Also where those beside it in memory are gone, and where it was written to."""
-    truth = Truth(store)
-    batches = reader.batches(BATCH, shuffle=True, workers=0)
-    kept = [next(batch for k, batch in enumerate(batches) if k == epoch) for epoch in range(8)]
-    kept[0]["image"][:] = 7
-    for _ in range(3):
-        assert all(truth.holds(batch) for batch in batches)
-    assert (kept[0]["image"] == 7).all()
-    assert all(truth.holds(batch) for batch in kept[1:])
-
-
-def test_a_state_counts_what_was_handed_over(reader: Reader) -> None:
-    """Not what was read along with it."""
-    batches = reader.batches(BATCH, shuffle=True, workers=0)
-    rows = rows_of(batches)
-    batches.set_epoch(0)
-    iterator = iter(batches)
-    for taken in (1, 2, 3):
-        next(iterator)
-        assert batches.state_dict()["position"] == taken * BATCH
-    resumed = reader.batches(BATCH, shuffle=True, workers=0)
-    resumed.load_state_dict(batches.state_dict())
-    assert rows_of(resumed) == rows[3 * BATCH :]
 
 
 def test_batches_before_a_bad_sample_are_handed_over(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from draws import same_distribution
+from draws import same_distribution, tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_corpus import Pixels, scene
@@ -42,7 +42,7 @@ from rawpack.transforms.randomness import batch_random, randoms_of
 from rawpack.transforms.values import by_tables
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-DRAWS = 8_000
+DRAWS = tries(8_000)
 
 
 def draws(step: Step, height: int, width: int, count: int = DRAWS) -> list[Any]:

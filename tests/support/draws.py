@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+
+def tries(many: int) -> int:
+    """How often something random is tried: so often in a long run of the tests, else a quarter of it."""
+    return many if os.environ.get("RAWPACK_SOAK") else many // 4
 
 
 def same_distribution(ours: ArrayLike, theirs: ArrayLike) -> bool:

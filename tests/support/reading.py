@@ -64,11 +64,13 @@ def rows_of(batches: Any) -> list[int]:
 
 
 def wait_until(true: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    """Look again and again until something is so; fail where it never comes."""
-    end = time.monotonic() + seconds
+    """Look again and again until something is so; fail where it never comes. It looks less and less often: to look at
+    all processes of a machine takes as long as the first pauses."""
+    end, pause = time.monotonic() + seconds, 0.005
     while not true():
         assert time.monotonic() < end, f"in {seconds} s it did not come to pass: {what}"
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(0.1, 1.25 * pause)
 
 
 def placed(batches: Batches, depth: int = 0) -> PlacedBatches:
