@@ -26,14 +26,16 @@ Made from the table of options by scripts/make_keywords.py. Change the table, no
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-from rawpack_packer.engines import Engine
-from rawpack_packer.job.options import Progress
-from rawpack_packer.sources.fields import Declared
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Executor
+
+    from rawpack_packer.engines import Engine
+    from rawpack_packer.job.options import Progress
+    from rawpack_packer.sources.fields import Declared
 '''
 _GROUPS = {
     "RecipeKeywords": (

@@ -21,8 +21,6 @@ from rawpack.remote.url import is_url, local_path, share_options, shown
 from rawpack.system.user import expanded, suggests
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.folder import THEN_COPY, one_store, store_folder, store_folders
-from rawpack_packer.job import opening
-from rawpack_packer.job.job import Job
 from rawpack_packer.job.keyword_types import SourceKeywords
 from rawpack_packer.job.keywords import (
     AppendKeywords,
@@ -35,14 +33,9 @@ from rawpack_packer.job.keywords import (
     names_of,
     takes_paths,
 )
-from rawpack_packer.job.opening import Named, recipe_for
-from rawpack_packer.job.options import Progress, followed_by, parse_run_options
-from rawpack_packer.job.saved_tables import saved_tables
-from rawpack_packer.job.summary import Summary
+from rawpack_packer.job.options import followed_by, parse_run_options
 from rawpack_packer.options import opt
-from rawpack_packer.recipe import parse_options
-from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import Scanning, unseen
+from rawpack_packer.progress import Scanning, unseen
 from rawpack_packer.text import either, plain, speaking_python
 
 if TYPE_CHECKING:
@@ -52,12 +45,15 @@ if TYPE_CHECKING:
     from rawpack_packer.inspect.describe import Description
     from rawpack_packer.inspect.describe_source import SourceDescription
     from rawpack_packer.inspect.doctor import Examined
-    from rawpack_packer.inspect.verify import Problem, Problems
+    from rawpack_packer.inspect.problems import Problem, Problems
     from rawpack_packer.inspect.warm import Warmed
     from rawpack_packer.job.append import Append
     from rawpack_packer.job.derive import Choice, Prefix
+    from rawpack_packer.job.job import Job
+    from rawpack_packer.job.options import Progress
     from rawpack_packer.job.relabel import Relabeled
-    from rawpack_packer.job.summary import AppendSummary
+    from rawpack_packer.job.summary import AppendSummary, Summary
+    from rawpack_packer.sources import Source
     from rawpack_packer.sources.dataset import Dataset
     from rawpack_packer.tune.bench import Bench
     from rawpack_packer.tune.plan import Plan
@@ -67,6 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = ["one_store", "store_folders"]
 
+Named = str | os.PathLike[str]
 Data: TypeAlias = "str | os.PathLike[str] | Source | Dataset | Mapping[str, Any] | Iterable[Any]"
 """What is packed: see `pack`."""
 
@@ -85,6 +82,11 @@ def pack_job(
 ) -> Job:
     """The job of `pack`, checked and not begun: its `estimate` says what it needs, and `run` does it. scan: called with
     the number of entries of the source that were looked at."""
+    from rawpack_packer.job import opening
+    from rawpack_packer.job.job import Job
+    from rawpack_packer.job.saved_tables import saved_tables
+    from rawpack_packer.recipe import parse_options
+
     run_options, source_options, recipe = by_group(options)
     recipe = parse_options(recipe)
     url, far = destination if isinstance(destination, str) and is_url(destination) else None, is_url(source)
@@ -116,7 +118,9 @@ def pack_job(
         spool=spool, saved=saved, scan=scan,
     )  # fmt: skip
     sent = None if url is None else upload.Upload(target, place)
-    return Job(opened, recipe_for(opened, recipe), place, running, saved=saved, upload=sent, checked=url is None)
+    return Job(
+        opened, opening.recipe_for(opened, recipe), place, running, saved=saved, upload=sent, checked=url is None
+    )
 
 
 def append_job(
@@ -130,7 +134,9 @@ def append_job(
 ) -> Append:
     """The job of `append`, checked and not begun. See `pack_job`."""
     from rawpack_packer.destination.journal import AppendNote
+    from rawpack_packer.job import opening
     from rawpack_packer.job.append import Append, open_store
+    from rawpack_packer.job.saved_tables import saved_tables
 
     run_options, source_options, recipe = by_group(options)
     if recipe:
@@ -159,6 +165,7 @@ def derived_job(
     """The job of `convert`, `merge` and `subset`, which take all samples of a store, those of several, or a choice;
     checked and not begun. See `pack_job`."""
     from rawpack_packer.job.derive import chosen, merging, recipe_as_before
+    from rawpack_packer.job.job import Job
     from rawpack_packer.sources.store import open_stores
 
     run_options, _, recipe = by_group(options)
@@ -429,6 +436,8 @@ def describe(store: Named, *, progress: Progress | bool | None = None) -> Descri
 @takes_paths
 def describe_source(path: Named) -> SourceDescription | None:
     """What is in an HDF5 file, an LMDB, MDS or litdata that can be packed, and how; None for any other path."""
+    if destinations.has_store(path):
+        return None  # without a look at what else it may be
     from rawpack_packer.inspect.describe_source import describe_source as described
 
     return described(os.fspath(path))
@@ -510,18 +519,18 @@ def doctor() -> Examined:
 
 def changed_files(path: Path) -> Problems:
     """The files of a store whose sizes are not those that were packed: a look that costs next to nothing."""
-    from rawpack_packer.inspect import verify as checks
+    from rawpack_packer.inspect.problems import changed_files as found
 
     then = f"; next, to check everything: `rawpack inspect --verify {plain(shlex.quote(str(path)))}`"
-    return _problems(path, checks.changed_files(path), quick=True, then=then)
+    return _problems(path, found(path), quick=True, then=then)
 
 
 def _problems(
     path: Path, found: Iterable[Problem], *, quick: bool, then: str = "", unlisted: Sequence[str] = ()
 ) -> Problems:
     """What is wrong with a store, and what to do about it."""
+    from rawpack_packer.inspect.problems import Problems
     from rawpack_packer.inspect.repair import repairs
-    from rawpack_packer.inspect.verify import Problems
 
     problems = [*found]
     return Problems(problems, repairs(path, problems), quick=quick, then=then, unlisted=unlisted)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 
+from rawpack.disk.manifest import Field
 from rawpack.store.store import Store
 from rawpack_packer.text import with_noun
 
+VIDEO, FRAME = "video", "frame"
+DTYPES = {VIDEO: "int64", FRAME: "int64", "pts_seconds": "float64"}
+"""The fields of every frame that rawpack takes from a video."""
 _BLOCK = 1 << 20
 OF_VIDEOS = {
     "rotated": "videos rotated or mirrored as their metadata says",
@@ -100,6 +106,28 @@ def count_of(name: str, noun: str, *, of_boxes: bool = False) -> str:
     if depth := depth_of(name):
         return f"images of {depth[0]}-bit values in {depth[1]} bits, stored as 8"
     return with_noun(COUNTS.get(name, name), noun).replace("an frame", "a frame")
+
+
+class HasShape(Protocol):
+    """A field of a store or of a source."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int | None, ...]: ...
+
+
+def are_frames(fields: Mapping[str, HasShape]) -> bool:
+    """Whether samples with these fields can be frames that rawpack took from videos."""
+    return all(
+        name in fields and (fields[name].dtype, fields[name].shape) == (dtype, ()) for name, dtype in DTYPES.items()
+    )
+
+
+def noun_of(fields: Mapping[str, Field]) -> str:
+    """What a sample of a store with these fields is called, in the singular."""
+    several = sum(field.kind == "image" for field in fields.values()) > 1
+    return "frame" if are_frames(fields) else "sample" if several else "image"
 
 
 def label_counts(store: Store) -> Counter[int]:

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from tqdm import tqdm
-
 from rawpack_packer import text
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from rawpack.remote.transfer import Remote
+
+Scanning = Callable[[int], None]
+"""Called now and then with how much of a source was looked through so far."""
 
 _SHOW_EVERY_S = 0.5
 _LINE_EVERY_S = 10.0
@@ -25,8 +28,14 @@ _BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fm
 """As tqdm's own, but for rates below one a second, which tqdm writes the other way round."""
 
 
+def unseen(count: int, /) -> None:
+    """Scanning that nobody follows."""
+
+
 def bar(what: str, *, unit: str, quiet: bool = False, **settings: Any) -> tqdm[Any]:
     """A bar with rate and time left, which appears after a second and leaves nothing; none where nobody sees it."""
+    from tqdm import tqdm
+
     defaults = {
         "desc": what, "unit": unit if unit == "B" else f" {unit}", "unit_scale": unit == "B", "delay": 1.0,
         "leave": False, "dynamic_ncols": True, "disable": quiet or not _at_terminal(),
@@ -50,6 +59,9 @@ def counting(what: str, *, unit: str, quiet: bool = False) -> Iterator[Callable[
 @contextmanager
 def scanning(*, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Shows how many entries of a source were scanned so far; gives the function that counts them."""
+    if quiet or not _at_terminal():
+        yield unseen
+        return
     with bar("scanning", unit="files", quiet=quiet, bar_format=None) as shown:
         yield lambda scanned: shown.update(scanned - shown.n) and None
 
@@ -92,6 +104,8 @@ class Bar(_Follower):
             self._bar.update(self._before + samples - self._bar.n)
 
     def waits(self, why: str) -> None:
+        from tqdm import tqdm
+
         tqdm.write(text.for_standard_error(f"rawpack: {why}"), file=self._stream)
 
     def commit(self) -> None:

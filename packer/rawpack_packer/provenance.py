@@ -25,6 +25,8 @@ REJECTS = "rejects.jsonl"
 PROVENANCE = "provenance.json"
 STATES = "provenance.npy"
 """Size and time of every source file."""
+UNKNOWN = (-1, -1)
+"""Size and mtime of what has none, such as a broken link."""
 
 _OF_RUNS = re.compile(r"columns-[1-9]\d*|rejects(-[1-9]\d*)?\.jsonl|provenance(-[1-9]\d*)?\.(json|npy)")
 _RUN = re.compile(r"rejects-([1-9]\d{0,8})\.jsonl")

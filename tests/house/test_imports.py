@@ -60,7 +60,8 @@ def test_import_rawpack_is_light() -> None:
     assert loaded.isdisjoint(HEAVY)
     # Each of these costs several percent of the time of the import, which is mostly numpy's.
     assert loaded.isdisjoint(
-        {"importlib.metadata", "tempfile", "subprocess", "rawpack.workers.pool", "rawpack.samples.table"}
+        {"importlib.metadata", "tempfile", "subprocess", "hashlib", "shutil", "json"}
+        | {"rawpack.workers.pool", "rawpack.samples.table"}
     )
 
 
@@ -110,6 +111,20 @@ def test_a_folder_loads_less_than_half_of_the_packer(photos: Path, tmp_path: Pat
     assert len(every & loaded) <= 0.45 * len(every)
     kinds = ("arrays", "archives.source", "hdf5.source", "listing.reading", "parquet.source", "video.source")
     assert not loaded & {f"rawpack_packer.sources.{kind}" for kind in kinds}
+
+
+def test_a_command_loads_what_it_needs(photos: Path, tmp_path: Path) -> None:
+    """`rawpack inspect` of a store loads no source, engine, decoder or reader; packing in this process loads no split,
+    no step of a transform and no bar that nobody sees."""
+    store = str(tmp_path / "store")
+    run = "import sys\nfrom rawpack_packer.cli import main\nsys.argv = {!r}\nmain()"
+    packing = loaded_by(run.format(["rawpack", "pack", "-q", "--workers", "0", "--size", "8", str(photos), store]))
+    assert "rawpack_packer.job.job" in packing
+    assert not packing & {"tqdm", "numpy.ma", "rawpack.transforms.color", "rawpack_packer.job.splits"}
+    looking = loaded_by(run.format(["rawpack", "inspect", "--json", store]))
+    assert "rawpack_packer.inspect.describe" in looking
+    others = ("rawpack.reader", "rawpack.transforms", "rawpack_packer.sources", "rawpack_packer.engines.local")
+    assert not looking & {"tqdm", "cv2", "hashlib", "importlib.metadata", "rawpack_packer.images", *others}
 
 
 def test_engines_are_loaded_when_asked_for() -> None:

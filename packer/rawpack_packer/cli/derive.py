@@ -15,18 +15,16 @@ from rawpack.errors import UsageError
 from rawpack_packer import api
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import (
-    Output,
     dry_run_option,
     job_options,
-    json_option,
     kept_recipe_options,
     max_rejects_option,
     progress,
-    quiet_option,
     take_output,
     where_option,
     workers_option,
 )
+from rawpack_packer.cli.output import Output, json_option, quiet_option
 from rawpack_packer.errors import reading
 from rawpack_packer.exporting import TARGETS
 from rawpack_packer.job import Choice, samples_in_words

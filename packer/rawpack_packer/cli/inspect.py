@@ -15,9 +15,8 @@ from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument
-from rawpack_packer.cli.options import Output, grid_option, html_option, json_option, note, note_written, quiet_option
-from rawpack_packer.inspect import Problems, draw_contact_sheet
-from rawpack_packer.job import class_problems
+from rawpack_packer.cli.output import Output, grid_option, html_option, json_option, note, note_written, quiet_option
+from rawpack_packer.inspect import Problems, class_problems
 from rawpack_packer.progress import counting, watched
 
 
@@ -60,6 +59,8 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
     folders = {} if remote else api.store_folders(dst)
     stores: dict[str, Path | str] = {"": dst} if remote else dict(folders)
     if grid is not None:
+        from rawpack_packer.inspect import draw_contact_sheet
+
         drawn = draw_contact_sheet(dst if remote else api.one_store(dst, "--grid"), grid)
         what = f"{drawn:,} random samples" if drawn > 1 else "1 sample"
         note(f"wrote {text.plain(str(grid))}: {what} ({text.size(grid.stat().st_size)})")

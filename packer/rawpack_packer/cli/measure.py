@@ -17,19 +17,8 @@ import click
 
 from rawpack_packer import text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
-from rawpack_packer.cli.options import (
-    end_unread,
-    html_option,
-    json_option,
-    note,
-    note_written,
-    png_option,
-    quiet_option_for,
-    source_options,
-    tried_recipe_options,
-    where_option,
-    workers_option,
-)
+from rawpack_packer.cli.options import end_unread, source_options, tried_recipe_options, where_option, workers_option
+from rawpack_packer.cli.output import html_option, json_option, note, note_written, png_option, quiet_option_for
 from rawpack_packer.progress import bar, counting
 
 _measuring = partial(option, group="Measuring")

@@ -11,7 +11,6 @@ from rawpack.errors import UsageError
 from rawpack_packer import text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import (
-    Output,
     dry_run_option,
     end_unread,
     job_options,
@@ -19,6 +18,7 @@ from rawpack_packer.cli.options import (
     source_options,
     take_output,
 )
+from rawpack_packer.cli.output import Output
 from rawpack_packer.progress import scanning
 
 if TYPE_CHECKING:
@@ -108,12 +108,14 @@ def pack(
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
     from rawpack_packer import api
-    from rawpack_packer.job import images_in_words, place_in_words, splits_job
+    from rawpack_packer.job import images_in_words, place_in_words
 
     out = take_output(options)
     if holdout or any(one is not None for one in (splits, seed, group_by, split_by)):
         if tmp is not None:
             raise UsageError("--tmp applies to a store at a URL, and splits are packed into folders: leave it out")
+        from rawpack_packer.job import splits_job
+
         with scanning(quiet=out.quiet) as scan:
             jobs = splits_job(
                 src, dst, splits=splits, holdout=holdout or None, seed=seed, group_by=group_by, split_by=split_by,

@@ -11,7 +11,7 @@ import click
 
 from rawpack_packer import api
 from rawpack_packer.cli.command import Subcommand, option, path_argument
-from rawpack_packer.cli.options import note, quiet_option
+from rawpack_packer.cli.output import note, quiet_option
 
 
 @click.command(cls=Subcommand)

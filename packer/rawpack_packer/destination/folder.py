@@ -11,8 +11,9 @@ from pathlib import Path
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import NAME, Manifest
+from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import read_splits, store_path
-from rawpack.errors import UsageError
+from rawpack.errors import RawpackError, UsageError
 from rawpack.remote.url import is_url, local_path, refuse_url, shown
 from rawpack.system import machine, writing
 from rawpack_packer.destination import files
@@ -277,6 +278,16 @@ def store_folders(dst: str) -> dict[str, Path]:
     path = store_folder(dst)
     splits = None if (path / NAME).exists() else read_splits(path)
     return {"": path} if splits is None else {name: store_path(path, name) for name in splits.splits}
+
+
+def has_store(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of a folder with a store, or with a set of splits that is not damaged."""
+    folder = Path(path)
+    if os.path.lexists(folder / NAME):
+        return True
+    with contextlib.suppress(RawpackError):
+        return os.path.lexists(folder / SPLITS) and read_splits(folder) is not None
+    return False
 
 
 def one_store(dst: str, option: str) -> Path:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -26,10 +26,11 @@ from rawpack.system.files import open_plain
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, WORK
 from rawpack_packer.options import opt
-from rawpack_packer.provenance import NOT_RECORDED, packing_runs, read_provenance
-from rawpack_packer.sources import Table
-from rawpack_packer.sources.files import UNKNOWN
+from rawpack_packer.provenance import NOT_RECORDED, UNKNOWN, packing_runs, read_provenance
 from rawpack_packer.text import storable
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources import Table
 
 _BLOCK = 1 << 16
 _CHOOSING = ("--array", "--columns", "--field", "--image-column", "--key-column", "--label-column", "--path")
@@ -37,7 +38,7 @@ _CHOOSING = ("--array", "--columns", "--field", "--image-column", "--key-column"
 _MAX_LINE = 1 << 20
 """Bytes: an untrusted store must not fill the memory."""
 Note = TypeVar("Note", bound="JobNote")
-_digests = WeakKeyDictionary[Table, str]()
+_digests: WeakKeyDictionary[Table, str] = WeakKeyDictionary()
 """The digests of tables."""
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -151,7 +150,7 @@ _SEEN_WITHIN_S = 20.0
 
 def begin_token(destination: Path) -> str:
     """Make the destination the caller's, who holds its lock. Returns the token of the run."""
-    token = secrets.token_hex(8)
+    token = os.urandom(8).hex()
     writing.create(destination / WORK / f"{_RUN}{token}").close()
     return token
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
-from rawpack_packer.engines.local import Engine, InlineEngine, LocalEngine, Report
 from rawpack_packer.lazy import on_first_use
 from rawpack_packer.options import opt
 
 if TYPE_CHECKING:
     from rawpack_packer.engines.clusters import DaskEngine, RayEngine
     from rawpack_packer.engines.executor import ExecutorEngine
+    from rawpack_packer.engines.local import Engine, InlineEngine, LocalEngine, Report
 
 __all__ = [
     "DaskEngine",
@@ -27,9 +26,10 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # type checkers see the imports above
-    # A local worker, which imports this package when it starts, needs none of them.
+    _LOCAL = dict.fromkeys(("Engine", "InlineEngine", "LocalEngine", "Report"), "local")
+    # A local worker, which imports this package when it starts, needs no cluster; who asks for one, nothing that packs.
     __getattr__, __dir__ = on_first_use(
-        __name__, {"DaskEngine": "clusters", "RayEngine": "clusters", "ExecutorEngine": "executor"}
+        __name__, {"DaskEngine": "clusters", "RayEngine": "clusters", "ExecutorEngine": "executor", **_LOCAL}
     )
 
 
@@ -80,6 +80,8 @@ def as_engine(thing: Any) -> Engine | None:
     if thing is None or hasattr(thing, "run"):
         engine: Engine | None = thing
         return engine
+    from concurrent.futures import Executor
+
     if isinstance(thing, Executor) or library in ("submitit", "mpi4py"):
         from rawpack_packer.engines.executor import ExecutorEngine
 

@@ -4,15 +4,15 @@ and worker processes, each packing one part at a time."""
 from __future__ import annotations
 
 import os
-import secrets
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
 import cloudpickle
+import msgspec
 
 from rawpack.errors import PackError
 from rawpack.system.channel import TAKEN, Channel, Heartbeat
@@ -71,8 +71,7 @@ _PART_DEATHS = 20
 """After this many deaths while one part is packed (not tried), its samples are not the cause."""
 
 
-@dataclass(frozen=True)
-class _WorkOrder:
+class _WorkOrder(msgspec.Struct, frozen=True):
     """What a worker does next."""
 
     kind: Literal["pack", "try", "help"]
@@ -83,8 +82,7 @@ class _WorkOrder:
     """The first sample to try, or of the piece."""
 
 
-@dataclass(frozen=True)
-class _Ended:
+class _Ended(msgspec.Struct, frozen=True):
     """A worker's reply: its order is done, or raised `error`."""
 
     error: BaseException | None
@@ -115,7 +113,7 @@ class LocalEngine:
         """(part, position in it or -1 for none, whether by `is_killed`) -> workers that died there."""
         self._packing_deaths: Counter[int] = Counter()
         """Part -> workers that died while they packed it, not while they tried its samples."""
-        self._token = secrets.token_hex(8)
+        self._token = os.urandom(8).hex()
         self._claimed: dict[int, int] = {}
         """Part -> first sample of the piece given out last; pieces are given out from a part's end to its start."""
         self._without_help: set[int] = set()

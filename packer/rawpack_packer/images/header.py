@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack_packer.counts import depth_count
 
 
-@dataclass(frozen=True, slots=True)
-class JpegDetails:
+class JpegDetails(msgspec.Struct, frozen=True):
     """What only a JPEG has."""
 
     sof: str
@@ -31,8 +30,7 @@ class JpegDetails:
     """Whether the first scan is the whole image: sequential, with all components."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageHeader:
+class ImageHeader(msgspec.Struct, frozen=True):
     """The header of one image file. What else decoding needs, it reads itself."""
 
     format: str

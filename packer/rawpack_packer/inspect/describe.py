@@ -20,16 +20,13 @@ from rawpack.remote.url import is_url
 from rawpack.store.shard_files import Fetched
 from rawpack.store.store import Store
 from rawpack_packer import text
-from rawpack_packer.counts import count_of, label_counts
+from rawpack_packer.counts import count_of, label_counts, noun_of
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import left_by, store_folder
 from rawpack_packer.destination.journal import Reject
 from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import SaysWhy, waiting_for_store
 from rawpack_packer.provenance import NOT_RECORDED, packing_runs, read_provenance
-from rawpack_packer.sources.folder import holds_image
-from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.video import noun_of
 from rawpack_packer.text import Block, Shown, again, plain
 
 _SHOWN, _LISTED, _APPENDS = 8, 20, 3
@@ -374,6 +371,9 @@ def open_store(name: str, follower: SaysWhy | None = None) -> Store:
 
 def _has_image(folder: Path) -> bool:
     """Whether there is an image in a folder, or below it."""
+    from rawpack_packer.sources.folder import holds_image
+    from rawpack_packer.sources.look.listing import Listing
+
     try:
         return holds_image(Listing(folder))
     except (UsageError, OSError):

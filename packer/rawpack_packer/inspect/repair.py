@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rawpack.disk.manifest import load
 from rawpack.remote.cache import is_cached_store
-from rawpack_packer.inspect.verify import PLANTED, Problem
+from rawpack_packer.inspect.problems import PLANTED, Problem
 from rawpack_packer.provenance import packing_runs
 from rawpack_packer.text import Rows, count, listed, plain
 

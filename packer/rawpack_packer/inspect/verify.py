@@ -6,8 +6,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,13 @@ from rawpack.remote.cache import is_cached_store, is_coming
 from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.destination.files import WORK
-from rawpack_packer.destination.folder import is_ours, left_by, names_of, wrong_sizes
+from rawpack_packer.destination.folder import is_ours, left_by, names_of
 from rawpack_packer.errors import is_no_fault_of_data
+from rawpack_packer.inspect.problems import PLANTED, Problem, samples_of
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.provenance import PROVENANCE, STATES, of_run, packing_runs, read_provenance
 from rawpack_packer.recipe.tables import output_format
 
-PLANTED = "is a link or a special file, which packing never makes"
-"""What is wrong with what others put where packing makes files."""
 _OWN_NAMES = re.compile(r".*\.tmp|columns-\d+", re.DOTALL)
 _BLOCK = 1 << 14
 """Rows that are read at once."""
@@ -41,55 +39,9 @@ _REJECT_BYTES = 1 << 20
 """The most that one line of the rejects takes."""
 _CLASS = 4
 """The position of the class in a stored box."""
-_SHOWN = 50
-_OTHERS = 8
 _TIMEOUT_S = 600.0
 _SPARE = 64 << 20
 """Bytes that a shard may have in addition to twice those that its own header says it uses."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong with a store."""
-
-    where: str
-    """The file, or "sample 17 (cats/1.jpg)"."""
-    what: str
-    samples: tuple[int, int] | None = None
-    """Those that cannot be read because of it: the first, and the one after the last."""
-
-
-class Problems(text.Shown, list[Problem]):
-    """What a check came to."""
-
-    def __init__(
-        self,
-        problems: Sequence[Problem],
-        repairs: text.Rows,
-        *,
-        quick: bool,
-        then: str = "",
-        unlisted: Sequence[str] = (),
-    ) -> None:
-        """repairs: what to do about them. then: what to do next where there are some. Both safe to show. unlisted: what
-        is in the store's folder but not in the manifest, which is harmless."""
-        super().__init__(problems)
-        self.unlisted = list(unlisted)
-        self._repairs, self._quick, self._then = repairs, quick, then
-
-    def in_words(self) -> list[text.Block]:
-        if not self:
-            whole = "every checksum matches and every sample reads: the store is sound"
-            return [text.Block(f"checked: {'sizes and headers are sound' if self._quick else whole}", self._others())]
-        rows = [(text.plain(problem.where), text.plain(problem.what)) for problem in self[:_SHOWN]]
-        summary = text.Block(f"checked: {text.count(len(self), 'problem')}{self._then}", rows, len(self) - _SHOWN)
-        return [summary, text.Block("what to do", [*self._repairs, *self._others()])]
-
-    def _others(self) -> text.Rows:
-        return [("not in the manifest", text.listed(self.unlisted, _OTHERS))] if self.unlisted else []
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"problems": [asdict(each) for each in self], "repairs": dict(self._repairs), "unlisted": self.unlisted}
 
 
 def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterator[Problem]:
@@ -102,7 +54,7 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
     yield from _check_planted(path, manifest)
     broken, refused = list(_check_heads(path, manifest)), set[str]()
     broken += _check_column_heads(path, manifest, {problem.what for problem in broken}, refused)
-    shards = _samples_of(manifest)
+    shards = samples_of(manifest)
     store = None
     try:
         store = Store(path)
@@ -110,7 +62,9 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
     except RawpackError as error:
         if not broken:
             broken.append(Problem("columns", str(error)))
-    yield from (replace(problem, samples=shards.get(problem.where)) for problem in dict.fromkeys(broken))
+    yield from (
+        msgspec.structs.replace(problem, samples=shards.get(problem.where)) for problem in dict.fromkeys(broken)
+    )
     reported = refused | {problem.where for problem in broken}
     if not quick:
         changed = list(_check_files(path, manifest, reported, tick))
@@ -124,16 +78,6 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
     with contextlib.closing(ShardProbe(store)) as probe:
         for number in range(len(manifest.shards)):
             yield from _check_shard(store, number, reported, tick, probe)
-
-
-def changed_files(path: Path) -> Iterator[Problem]:
-    """The files of a store that are missing, or have another size than was packed; of one in a cache, those that are
-    there. Raises StoreError without a manifest."""
-    manifest, _ = load(path)
-    cached, shards = is_cached_store(path), _samples_of(manifest)
-    for name, what in wrong_sizes(path, manifest):
-        if not cached or os.path.lexists(path / name):
-            yield Problem(name, what, shards.get(name))
 
 
 def work_of(path: Path) -> int:
@@ -367,15 +311,6 @@ def _trusting(store: Store, number: int) -> Store:
     shards[number] = msgspec.structs.replace(shards[number], files=files)
     trusting.manifest = msgspec.structs.replace(store.manifest, shards=tuple(shards))
     return trusting
-
-
-def _samples_of(manifest: Manifest) -> dict[str, tuple[int, int]]:
-    """The samples in each file of a shard, the first and the one after the last, by its name."""
-    samples, first = dict[str, tuple[int, int]](), 0
-    for shard in manifest.shards:
-        samples |= {file.name: (first, first + shard.rows) for file in shard.files}
-        first += shard.rows
-    return samples
 
 
 def _sample(store: Store, row: int) -> str:

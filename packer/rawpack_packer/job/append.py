@@ -22,7 +22,7 @@ from rawpack.disk.manifest import Field, Manifest
 from rawpack.disk.splits import read_splits
 from rawpack.errors import DecodeError, PackError, StoreError, UsageError
 from rawpack.store.store import Store
-from rawpack_packer.counts import label_counts
+from rawpack_packer.counts import VIDEO, label_counts
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.journal import CRASHED, Reject
@@ -41,7 +41,7 @@ from rawpack_packer.sources import Table
 from rawpack_packer.sources.base import differing_field, shown_field
 from rawpack_packer.sources.files import UNKNOWN, UNREADABLE
 from rawpack_packer.sources.table.columns import Numbers
-from rawpack_packer.sources.video import VIDEO, Numbering, videos_in
+from rawpack_packer.sources.video import Numbering, videos_in
 from rawpack_packer.text import count, listed, storable
 
 _SHARD = re.compile(r"shard-(\d{1,15})\.")

@@ -17,6 +17,7 @@ from rawpack.order.shuffled import Shuffled
 from rawpack.samples.selection import positions_where
 from rawpack.samples.where import Where
 from rawpack.store.stores import Stores
+from rawpack_packer.counts import VIDEO
 from rawpack_packer.job.opening import as_stored, recipe_for
 from rawpack_packer.options import RECIPE, opt
 from rawpack_packer.recipe import Recipe, in_these_words
@@ -25,7 +26,6 @@ from rawpack_packer.sources.base import Scanning, given_options, unseen
 from rawpack_packer.sources.store import open_stores, store_rows
 from rawpack_packer.sources.table.columns import Numbers as NumberColumn
 from rawpack_packer.sources.table.table import Table
-from rawpack_packer.sources.video import VIDEO
 from rawpack_packer.text import either, listed, plain, shape
 
 Named = str | os.PathLike[str]

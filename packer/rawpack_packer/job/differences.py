@@ -6,10 +6,10 @@ Last, a message suggests `--restart` and says what that would delete.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import xxhash
 
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 
-@dataclass(frozen=True)
-class StoreState:
+class StoreState(msgspec.Struct, frozen=True):
     """What is at a destination, for messages that refuse to resume it."""
 
     name: str

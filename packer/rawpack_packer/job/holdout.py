@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -38,8 +38,7 @@ _AMOUNT = re.compile(r"\d{1,15}(\.\d{1,30})?%?|\.\d{1,30}%?")
 """Python writes 17 digits of 1 / 7, and more of smaller shares."""
 
 
-@dataclass(frozen=True)
-class Draw:
+class Draw(msgspec.Struct, frozen=True):
     """The result of a draw."""
 
     rows: Mapping[str, NDArray[np.int64]]
@@ -159,8 +158,7 @@ _SHOWN = 8
 Value = int | str
 
 
-@dataclass(frozen=True)
-class SplitBy:
+class SplitBy(msgspec.Struct, frozen=True):
     """What `--split-by` asks for."""
 
     text: str

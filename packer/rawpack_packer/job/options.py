@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from rawpack.checks import whole_number
 from rawpack.errors import UsageError
 from rawpack.system import machine
-from rawpack_packer.engines import Engine, as_engine
+from rawpack_packer.engines import as_engine
 from rawpack_packer.options import opt
 
-Connect = Callable[[], Engine]
+if TYPE_CHECKING:
+    from rawpack_packer.engines import Engine
+
+Connect: TypeAlias = "Callable[[], Engine]"
 """Connects to a cluster. It is called after all other checks, and before the source is scanned."""
 _ALL = 1e14
 """`max_rejects` for "100%"."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -127,7 +126,7 @@ class SavedTables:
 
     def save(self) -> None:
         """Write the tables, or nothing where one cannot be written: then a run that resumes scans the source again."""
-        saving, salt = Saving(self._places), secrets.token_hex(16)
+        saving, salt = Saving(self._places), os.urandom(16).hex()
         writing.remove_folder(self._folder)
         self.digest = ""
         if any(len(table.unread) or self._is_described(table.info.kind) for table in self.tables.values()):

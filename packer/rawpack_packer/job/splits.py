@@ -372,18 +372,6 @@ def stores_of(destination: Path) -> dict[str, Path]:
     return {} if split_set is None else {name: destination / name for name in split_set.splits}
 
 
-def class_problems(stores: Mapping[str, Path]) -> list[tuple[str, str]]:
-    """Each split in which a label is another class than in the others, and what to say about it. Splits that were
-    appended to may have more classes."""
-    classes_of = {name: manifests.load(path)[0].classes or () for name, path in stores.items()}
-    longest = max(classes_of, key=lambda name: len(classes_of[name]), default="")
-    return [
-        (name, f"its classes are not numbered as those of {longest}")
-        for name, classes in classes_of.items()
-        if classes != classes_of[longest][: len(classes)]
-    ]
-
-
 def _shown(chosen: SplitSet) -> str:
     if isinstance(chosen.split_by, str):
         return opt.split_by(chosen.split_by)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawpack.disk.manifest import Manifest
 from rawpack.remote.url import is_url
-from rawpack.transforms.displacements import may_be_flow
+from rawpack.transforms.fields import may_be_flow
 from rawpack_packer import text
 from rawpack_packer.counts import count_of, depth_of
 from rawpack_packer.destination.journal import CRASHED

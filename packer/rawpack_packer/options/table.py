@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
 from rawpack_packer.options.option import (
     CHECKS,
@@ -466,6 +466,7 @@ WRITER_GROUP = "rawpack.writers"
 """A group of entry points."""
 
 
+@cache
 def format_names() -> tuple[str, ...]:
     """The formats that can be written, with those of other packages; none is loaded."""
     from importlib.metadata import entry_points

@@ -85,8 +85,7 @@ class PartTask:
     """Samples of the part that killed the processes that decoded them: rejected without another try."""
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Progress within a part."""
 
     samples: int

@@ -11,11 +11,11 @@ import contextlib
 import os
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import xxhash
 
@@ -41,8 +41,7 @@ _SPARE_PARTS = 4
 _SEAL_BYTES = 16
 
 
-@dataclass(frozen=True)
-class PreparedItem:
+class PreparedItem(msgspec.Struct, frozen=True):
     """What is stored of one sample, or why it is rejected."""
 
     key: str

@@ -12,8 +12,8 @@ import numpy as np
 from rawpack.disk.manifest import CURATED, Field
 from rawpack.disk.tables import codec_of
 from rawpack.errors import DecodeError, UsageError
+from rawpack.transforms.fields import looks_like
 from rawpack.transforms.followers import BOXES
-from rawpack.transforms.plan import looks_like
 from rawpack_packer.options import opt
 from rawpack_packer.options.option import as_text
 from rawpack_packer.recipe import Recipe, libraries

@@ -11,8 +11,9 @@ entry point for the reader of the same name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from rawpack.disk.tables import added, codec_of
 from rawpack.errors import UsageError
@@ -25,8 +26,7 @@ ENCODER_GROUP = "rawpack.encoders"
 """A group of entry points."""
 
 
-@dataclass(frozen=True)
-class Encoder:
+class Encoder(msgspec.Struct, frozen=True):
     """How the values of one image or mask become the bytes that a shard holds."""
 
     name: str
@@ -46,8 +46,7 @@ class Encoder:
     """The error where `Codec.holds` is false; `{what}` stands for the field, `{formats}` for those that hold it."""
 
 
-@dataclass(frozen=True)
-class OutputFormat:
+class OutputFormat(msgspec.Struct, frozen=True):
     """How shards of one format are written."""
 
     name: str

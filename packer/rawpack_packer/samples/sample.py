@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, Literal, ParamSpec, TypeVar
 
@@ -18,10 +17,8 @@ from rawpack.disk.tables import resolve
 from rawpack.errors import DecodeError
 from rawpack.pixels.geometry import cover_size, covering
 from rawpack.pixels.resize import fit, fit_nearest
-from rawpack.transforms.displacements import displaced
+from rawpack.transforms.fields import displaced, looks_like, range_of
 from rawpack.transforms.followers import BOXES
-from rawpack.transforms.plan import looks_like
-from rawpack.transforms.together import range_of
 from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_header
 from rawpack_packer.images.header import to_color
 from rawpack_packer.images.jpeg import is_whole
@@ -40,8 +37,7 @@ _DECODING_BYTES = 16
 """Per pixel: four 16-bit samples, twice because they are reordered."""
 
 
-@dataclass(frozen=True)
-class PreparedImage:
+class PreparedImage(msgspec.Struct, frozen=True):
     """One image as it is stored."""
 
     image: NDArray[np.uint8]
@@ -56,8 +52,7 @@ class PreparedImage:
     """The fields of `CURATED`, where the recipe says so."""
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """One image or mask as it is stored."""
 
     data: NDArray[Any]
@@ -68,8 +63,7 @@ class Stored:
     """Range of the values, where the field is `ranged` and any is finite."""
 
 
-@dataclass(frozen=True)
-class PreparedSample:
+class PreparedSample(msgspec.Struct, frozen=True):
     """One sample as it is stored."""
 
     parts: Mapping[str, Stored]

@@ -11,30 +11,23 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
+from rawpack_packer.progress import Scanning as Scanning
+from rawpack_packer.progress import unseen as unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
 from rawpack_packer.sources.files import LocalPath
-
-if TYPE_CHECKING:
-    pass
 
 NOT_LISTED, NO_FILE = "not_listed", "no_file"
 """What `SourceInfo.counts` call images that a folder's table does not list, and lines of it without an image."""
 LEFT_OUT = (NOT_LISTED, NO_FILE)
 """Counts of what `--strict` does not leave out."""
 Rows = NDArray[np.int64]
-Scanning = Callable[[int], None]
-"""Called now and then with how much of a source was looked through so far."""
-
-
-def unseen(count: int, /) -> None:
-    """Scanning that nobody follows."""
 
 
 @dataclass(frozen=True, kw_only=True)

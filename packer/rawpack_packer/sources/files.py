@@ -23,6 +23,7 @@ from rawpack_packer.errors import (
     twice,
 )
 from rawpack_packer.options import opt
+from rawpack_packer.provenance import UNKNOWN as UNKNOWN
 from rawpack_packer.text import again, near_path, plain
 
 LocalPath = Annotated[str, "a path on this machine"]
@@ -34,8 +35,6 @@ MAX_FILE_BYTES = 2**31 - 1
 _PIECE = 1 << 20
 UNREADABLE = "unreadable"
 """The reason of a reject that a disk, a network or a permission may be to blame for, rather than the file."""
-UNKNOWN = (-1, -1)
-"""Size and mtime of what has none, such as a broken link."""
 NOT_SCANNED = -2
 """Stands for the size of what could not be looked into; the number of the error stands for its mtime."""
 

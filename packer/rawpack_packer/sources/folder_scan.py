@@ -18,10 +18,10 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
 from itertools import accumulate, chain, takewhile
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from rawpack.errors import PackError, UsageError
@@ -65,8 +65,7 @@ Identity = tuple[int, int]
 """Device and inode of a folder."""
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """Which files of a folder are samples."""
 
     extensions: frozenset[str]
@@ -87,15 +86,14 @@ class Wanted:
         return "video" if self.others_name == "images" else "image"
 
 
-@dataclass(frozen=True)
-class ClassFolders:
+class ClassFolders(msgspec.Struct, frozen=True):
     """Which folders are classes, as far as the user says."""
 
     depth: int | None = None
     """How deep below the source they are, from 1; None where their shape shows it."""
     names: tuple[str, ...] | None = None
     """All classes in the order of their numbers; None for the folders' names, sorted."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The options that say so: see `SourceInfo`."""
 
 
@@ -241,7 +239,7 @@ class FolderScan:
         """Number the class folders: those of the depth that the user names; otherwise the first-level ones, unless all
         images are in one of these, and in two or more folders in that."""
         paths = [folder.split(b"/")[:-1] for folder in self._folders]
-        filled = [paths[k] for k in np.unique(np.asarray(self._folder_of)).tolist()]
+        filled = [paths[k] for k in np.flatnonzero(np.bincount(np.asarray(self._folder_of))).tolist()]
         shared = [names[0] for names in takewhile(lambda names: len({*names}) == 1, zip(*filled, strict=False))]
         depth = self._said.depth
         if depth is None:

@@ -16,6 +16,7 @@ import numpy as np
 import xxhash
 
 from rawpack.errors import UsageError
+from rawpack_packer.counts import FRAME, VIDEO
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Rows, SourceInfo
 from rawpack_packer.sources.fields import FieldKind, check_names
@@ -25,7 +26,6 @@ from rawpack_packer.sources.table.choose import EMPTY, LABEL, UNLABELLED, Classe
 from rawpack_packer.sources.table.columns import Column, Numbers, Repeated, texts_of
 from rawpack_packer.sources.table.named_files import natural
 from rawpack_packer.sources.table.table import Table
-from rawpack_packer.sources.video import FRAME, VIDEO
 
 _WHOLE = re.compile(r"(?:0([1-9]|1[0-8]))?d")
 """The type of a whole number, perhaps with the number of its digits."""

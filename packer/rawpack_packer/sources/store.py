@@ -26,6 +26,7 @@ from rawpack.formats import FieldReader
 from rawpack.formats.field_reader import planes_of
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
+from rawpack_packer.counts import are_frames
 from rawpack_packer.sources.base import Item, Rows, Scanning, SourceInfo, numbered, unseen
 from rawpack_packer.sources.compatible_stores import (
     IMAGE,
@@ -44,7 +45,7 @@ from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import UNLABELLED, empty_classes
 from rawpack_packer.sources.table.columns import rows_at
 from rawpack_packer.sources.table.table import Table, TablePart, positions, renumbered, renumbered_boxes
-from rawpack_packer.sources.video import Numbering, Videos, are_frames, videos_in
+from rawpack_packer.sources.video import Numbering, Videos, videos_in
 from rawpack_packer.text import again, plain
 
 _BLOCK = 1 << 16

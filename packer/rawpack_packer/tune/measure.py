@@ -27,9 +27,9 @@ from rawpack.order.shuffled import BlockShuffled
 from rawpack.store.store import Store
 from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop
 from rawpack_packer import text
+from rawpack_packer.counts import noun_of
 from rawpack_packer.inspect.warm import files_of
 from rawpack_packer.options import opt
-from rawpack_packer.sources.video import noun_of
 from rawpack_packer.text import either
 from rawpack_packer.tune.system import cpu_seconds, drop
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ _MOST_PIXELS = 1 << 28
 """More are no size to train with, and have too many sizes to choose from."""
 
 
-@dataclass(frozen=True)
-class Bucket:
+class Bucket(msgspec.Struct, frozen=True):
     """One size of batches."""
 
     size: tuple[int, int]
@@ -86,8 +85,7 @@ class FoundBuckets(Sequence[Bucket]):
         return f"{' '.join(_shown(size) for size in self.sizes)} {xxhash.xxh3_64_hexdigest(self.of.data)}"
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """What `image_size=` asks."""
 
     size: Size | None = None

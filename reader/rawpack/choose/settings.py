@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from rawpack.choose.buckets import FoundBuckets, asked_sizes
@@ -48,8 +49,7 @@ _LARGE_BATCH_BYTES = 1 << 24
 """Copying a batch this large takes so long that it hardly matters how long threads wait for Python's lock."""
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What follows from the options, for a store and this machine."""
 
     batch_size: int

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from rawpack.errors import StoreError
 from rawpack.pixels.geometry import planar_bytes
@@ -53,8 +54,7 @@ def _flat_planes(shape: Shape) -> Shape:
     return (planar_bytes((shape[0], shape[1])),)
 
 
-@dataclass(frozen=True)
-class Codec:
+class Codec(msgspec.Struct, frozen=True):
     """How a shard holds the bytes of one image or mask."""
 
     name: str
@@ -88,8 +88,7 @@ class Codec:
     """Shape of a sample -> shape of its values as they are stored, before any compression."""
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """How the shards of a store are laid out."""
 
     name: str

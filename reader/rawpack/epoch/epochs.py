@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -134,7 +135,9 @@ class Epochs(Iterable[Batch]):
     def with_settings(self, *, together: bool = False, **changed: Any) -> Epochs:
         """The same batches from the same position, with other settings. together: they share the position from then on:
         an iterator of either takes the next epoch of both. They are closed with these."""
-        other = Epochs(self.dataset, self._samples, replace(self.settings, **changed), self._order, self._split)
+        other = Epochs(
+            self.dataset, self._samples, msgspec.structs.replace(self.settings, **changed), self._order, self._split
+        )
         other.closed = self.closed
         self._made.add(other)
         if together:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from rawpack import native
@@ -29,8 +29,7 @@ _WHOLE_BATCHES_BYTES = 1 << 30
 """If one worker makes each batch, there is one in flight for each worker, but no more than this many bytes together."""
 
 
-@dataclass(frozen=True)
-class BatchField:
+class BatchField(msgspec.Struct, frozen=True):
     kind: str
     """Of the field: "image", "mask", "number", "ragged", "text"."""
     dtype: str | None
@@ -91,7 +90,7 @@ class Making:
         if self.filler.whole_batches:
             self.in_flight = max(IN_FLIGHT, min(settings.workers, _WHOLE_BATCHES_BYTES // layout.size))
         useful = (self.in_flight + 1) * most_slices(layout.size, self.filler)
-        self.settings = settings = replace(settings, workers=min(settings.workers, useful))
+        self.settings = settings = msgspec.structs.replace(settings, workers=min(settings.workers, useful))
         self.counted = Stats(settings.workers)
         self._slot_pools = weakref.WeakSet[SlotPool]()
         self.own_reads = OwnReads(library, settings.workers)
@@ -174,7 +173,7 @@ class Making:
             from rawpack.workers.sent import SentSteps
 
             sent = SentSteps(settings.pipelines)
-            spec = replace(spec, pipelines=sent.pipelines)
+            spec = msgspec.structs.replace(spec, pipelines=sent.pipelines)
         pool = WorkerPool(spec, settings.workers, settings.backend, slot_pool, self.filler, settings.timeout)
         return Pooled(*args, pool=pool, sent=sent, in_flight=self.in_flight)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from rawpack.errors import UsageError
 from rawpack.system.user import warn_once
 
 
-@dataclass(frozen=True)
-class Misuse:
+class Misuse(msgspec.Struct, frozen=True):
     """What must not be asked of batches by a function of these modules."""
 
     asked: str

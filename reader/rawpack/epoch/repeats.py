@@ -7,10 +7,11 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -95,7 +96,9 @@ class RepeatWatch:
         drawn = None if order.foreseeable else _digest(order.samples(start.epoch, 0, order.length(start.epoch)))
         steps = [(*made.plans, *map(_weakly, made.steps)) for made in settings.pipelines if made is not None]
         steps.append((_weakly(settings.crop[0]), _weakly(settings.texts)))
-        plain = replace(settings, pipelines=(), movers=(), crop=(None, settings.crop[1]), buckets=None, texts={})
+        plain = msgspec.structs.replace(
+            settings, pipelines=(), movers=(), crop=(None, settings.crop[1]), buckets=None, texts={}
+        )
         stores = [store.digest for store in library.stores]
         return [*besides, stores, library.groups, plain, steps, drawn]
 

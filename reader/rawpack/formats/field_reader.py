@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,8 +47,7 @@ class FieldReader(Protocol):
         """The sample's stored bytes, decompressed but not decoded: those that its checksum covers."""
 
 
-@dataclass(frozen=True)
-class ShardField:
+class ShardField(msgspec.Struct, frozen=True):
     """One image or mask field of one shard: its mapped file, where it is in that file, and its rows of the index."""
 
     where: str

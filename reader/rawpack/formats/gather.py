@@ -13,8 +13,8 @@ import math
 import mmap
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +24,7 @@ from rawpack.system.memory import advise, put, reserve
 _MAX_SPAN = 1 << 45
 
 
-@dataclass(frozen=True)
-class RawShard:
+class RawShard(msgspec.Struct, frozen=True):
     """One shard of a raw field: what `Gather` needs to know."""
 
     rows: int

@@ -3,7 +3,6 @@ another rank has noted in the store of torch's process group. No rank waits for 
 
 from __future__ import annotations
 
-import json
 import os
 from collections import defaultdict
 from collections.abc import Mapping
@@ -48,6 +47,8 @@ class Agreement:
             # torchrun may start all processes anew with the store of those that failed.
             started = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             self._key = f"rawpack/order/{started}/{which}/{next(_numbers[which])}"
+        import json
+
         own: dict[str, Any] = {name: value for name, value in identity.items() if name not in _SAMPLES}
         own |= {"drop_last": split.drop_last, "last": split.last}
         if not order.follows_epoch:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +25,7 @@ CONSUMED = "consumed"
 """What a state has for each bucket: how many of its samples were read."""
 
 
-@dataclass(frozen=True)
-class Deal:
+class Deal(msgspec.Struct, frozen=True):
     members: tuple[NDArray[np.signedinteger], ...]
     places: tuple[Samples, ...]
     """For each batch of each bucket, a position of the whole order: batches come in the order of these."""
@@ -119,7 +119,6 @@ class Bucketed(Order):
         return 0, np.concatenate(samples, dtype=np.int64)
 
 
-@dataclass(slots=True)
 class BucketSpan(Span):
     """The positions start..stop-1 of a bucket, which wrap around at its end."""
 
@@ -129,8 +128,7 @@ class BucketSpan(Span):
         return members.take(np.arange(self.start, self.stop), mode="wrap").astype(np.int64)
 
 
-@dataclass(frozen=True)
-class _Steps:
+class _Steps(msgspec.Struct, frozen=True):
     """The steps of all ranks in the rest of an epoch, in their order."""
 
     bucket: NDArray[np.int64]

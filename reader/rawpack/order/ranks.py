@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
@@ -19,8 +20,7 @@ from rawpack.order.base import Order, Samples
 Last = Literal["pad", "keep"]
 
 
-@dataclass(slots=True)
-class Span:
+class Span(msgspec.Struct):
     """The positions start..stop-1 of an epoch, which wrap around at its end."""
 
     start: int

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,8 +14,7 @@ from rawpack.order.ranks import RankSplit, Span
 from rawpack.words import CLIP, INDEX, ROWS
 
 
-@dataclass(slots=True)
-class EpochStep:
+class EpochStep(msgspec.Struct):
     rows: NDArray[np.int64]
     """int64 (n,): the rows of its samples in the stores; for clips (n, frames)."""
     index: NDArray[np.int64]
@@ -53,8 +52,7 @@ def write(steps: Sequence[EpochStep], views: dict[str, NDArray[Any]]) -> None:
             views[CLIP][start:end] = step.clips
 
 
-@dataclass(frozen=True, slots=True)
-class EpochStart:
+class EpochStart(msgspec.Struct, frozen=True):
     epoch: int
     position: int
     """Samples of the epoch that all ranks together have consumed before."""
@@ -98,7 +96,7 @@ class EpochStart:
     @property
     def next_epoch(self) -> EpochStart:
         """The start of the epoch after this one, where all epochs have the same length."""
-        return replace(self, epoch=self.epoch + 1, position=0, split=self.split.next_epoch)
+        return msgspec.structs.replace(self, epoch=self.epoch + 1, position=0, split=self.split.next_epoch)
 
 
 class EpochSteps(Iterator[EpochStep], Protocol):

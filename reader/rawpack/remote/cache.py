@@ -22,9 +22,10 @@ import stat
 import time
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from rawpack.disk.manifest import NAME, FileRecord
 from rawpack.errors import PackError, RawpackError, StoreError, UsageError
@@ -49,16 +50,14 @@ Key = tuple[str, str]
 """(digest of a store, name of one of its files)."""
 
 
-@dataclass(frozen=True)
-class NoRoom:
+class NoRoom(msgspec.Struct, frozen=True):
     """A file cannot be fetched now: too much of the cache is needed by readers."""
 
     held: int
     """Bytes that cannot be removed."""
 
 
-@dataclass(frozen=True)
-class Busy:
+class Busy(msgspec.Struct, frozen=True):
     fetched: int
     """Bytes that it has written so far; 0 before the first."""
     noted: int

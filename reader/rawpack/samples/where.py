@@ -10,10 +10,10 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,8 +49,7 @@ Values = Mapping[str, Any]
 """Of a block of samples: numbers as an array (n, ...), texts as a list of str, ragged fields as a list of arrays."""
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """What a part of a condition is for a block of samples."""
 
     kind: str

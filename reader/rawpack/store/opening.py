@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -81,8 +82,7 @@ def cache_of(value: Any) -> Cache:
     return cache
 
 
-@dataclass(frozen=True)
-class Mix:
+class Mix(msgspec.Struct, frozen=True):
     """How the groups of stores in a library are mixed."""
 
     names: tuple[str, ...]
@@ -116,8 +116,7 @@ class Mix:
         return Mixed(tuple(orders), self.shares, batch_size, self.length)
 
 
-@dataclass(frozen=True)
-class Opening:
+class Opening(msgspec.Struct, frozen=True):
     paths: Sequence[Path | str]
     preload: bool = False
     verify: bool = False

@@ -11,7 +11,6 @@ import math
 import os
 import platform
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -79,6 +78,8 @@ def is_in_memory(folder: Path, root: Path = _ROOT) -> bool:
 def free_bytes(folder: Path, root: Path = _ROOT) -> int:
     """Bytes that files in an existing folder can take. In a file system in memory, these are not more than the memory
     that this process could take, which is often less than that file system says is free. Raises OSError."""
+    import shutil  # it loads three kinds of archives
+
     free = shutil.disk_usage(folder).free
     memory = available_memory_bytes(root) if is_in_memory(folder, root) else None
     return free if memory is None else min(free, memory)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from rawpack.disk.manifest import Field, can_displace
+from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError, UsageError
 from rawpack.system.user import warn
 from rawpack.transforms.crops import CenterCrop, RandomCrop
+from rawpack.transforms.fields import DISPARITY, displaced, may_be_flow
 from rawpack.transforms.flips import RandomHorizontalFlip
 from rawpack.transforms.images import IMAGE, PIXELS, Known
 from rawpack.transforms.step import Array, Step, moves
@@ -23,35 +24,8 @@ from rawpack.transforms.step import Array, Step, moves
 if TYPE_CHECKING:
     from rawpack.transforms.pipeline import FieldPlan
 
-FLOW, DISPARITY = "flow", "disparity"
 _STAY = (CenterCrop, RandomCrop)
 """Steps that move no pixel relative to another."""
-
-
-def may_be_flow(field: Field) -> bool:
-    """Whether a further image has the dtype and channels of a flow, and nobody said what it is."""
-    undeclared = field.kind == IMAGE and field.displacement is msgspec.UNSET
-    return undeclared and can_displace(FLOW, field.dtype, field.shape)
-
-
-def displaced(values: Array, field: Field, scale_y: float, scale_x: float) -> Array:
-    """Displacements (H, W, C) in an image that is `scale_y` times as high and `scale_x` times as wide: themselves where
-    nothing changes, else a new array. Whole numbers are rounded.
-
-    Raises DecodeError where whole numbers do not fit their dtype then.
-    """
-    scales = (scale_x, scale_y) if field.displacement == FLOW else (abs(scale_x),)
-    if set(scales) == {1.0}:
-        return values
-    scaled: Array = values * np.array(scales)  # float64
-    if values.dtype.kind == "f":
-        return scaled.astype(values.dtype)
-    scaled, limits = np.rint(scaled), np.iinfo(values.dtype)
-    if scaled.size and not limits.min <= scaled.min() <= scaled.max() <= limits.max:
-        raise DecodeError(
-            "bad_field", f"enlarged {scale_x:g} times, a {field.displacement} does not fit {values.dtype}: pack floats"
-        )
-    return scaled.astype(values.dtype)
 
 
 def by_step(step: Step, apply: Callable[..., Array], field: Field, pair: bool) -> Callable[..., Array]:

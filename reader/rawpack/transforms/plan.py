@@ -21,6 +21,7 @@ from rawpack.system.user import did_you_mean
 from rawpack.transforms import instead
 from rawpack.transforms.crops import CenterCrop
 from rawpack.transforms.displacements import Checks
+from rawpack.transforms.fields import is_unsaid, looks_like
 from rawpack.transforms.functions import Lambda, made_as, refuse_misplaced
 from rawpack.transforms.images import IMAGE, MASK, PIXELS, Size
 from rawpack.transforms.pipeline import Pipeline
@@ -215,23 +216,13 @@ def _check_left(step: Step, moved: str, together: Sequence[str]) -> None:
 # image, or as `array`, which is no image.
 
 
-def looks_like(field: Field, size: Size) -> bool:
-    """Whether a field may be an image of this (height, width): two of its axes, one after the other, have that size,
-    and nobody said what it is."""
-    return _unsaid(field) and any(field.shape[i : i + 2] == size for i in range(len(field.shape) - 1))
-
-
-def _unsaid(field: Field) -> bool:
-    return field.kind == "number" and len(field.shape) > 1 and not field.is_array
-
-
 def look_alikes(library: Stores, chosen: Sequence[str]) -> dict[str, Field]:
     """Those of the chosen fields that look like images."""
     suspects = {
         name: field
         for store in library.stores
         for name, field in store.fields.items()
-        if name in chosen and _unsaid(field)
+        if name in chosen and is_unsaid(field)
     }
     if not suspects or not len(library):
         return {}

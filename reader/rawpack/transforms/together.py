@@ -18,10 +18,11 @@ from msgspec import UNSET
 from rawpack.disk.manifest import Field, Range, joined, main_image
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
+from rawpack.transforms.fields import range_of
 from rawpack.transforms.functions import Lambda
 from rawpack.transforms.images import IMAGE, PIXELS, Share, Size, misfit, sides
 from rawpack.transforms.pipeline import FieldPlan
-from rawpack.transforms.step import Array, Spec, Step, is_own, named, needs_size
+from rawpack.transforms.step import Spec, Step, is_own, named, needs_size
 from rawpack.transforms.values import ByTable, ConvertImageDtype, Normalize, by_tables
 from rawpack.transforms.views import FieldViews, Views
 
@@ -93,13 +94,6 @@ def stored_ranges(library: Stores, chosen: Iterable[str], steps: Sequence[Any]) 
             own = {name: range_of(library.value(name, row, verify=False)) for name in names}
             ranges.append({name: ends for name, ends in own.items() if ends is not None})
     return joined(ranges)
-
-
-def range_of(values: Array) -> Range | None:
-    """The least and the greatest finite value; None where there are none."""
-    if values.size and not (np.isfinite(values.min()) and np.isfinite(values.max())):
-        values = values[np.isfinite(values)]
-    return (values.min().item(), values.max().item()) if values.size else None
 
 
 def field_plans(

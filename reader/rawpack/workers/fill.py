@@ -6,7 +6,6 @@ import time
 import traceback
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -43,8 +42,7 @@ _WHOLE_BYTES = 1 << 24
 worker that makes a whole batch, while another makes the next, sends half as many messages."""
 
 
-@dataclass(frozen=True)
-class WorkSpec:
+class WorkSpec(msgspec.Struct, frozen=True):
     """All that a worker needs to know, sent once."""
 
     files: tuple[ShardFiles, ...]

@@ -19,9 +19,9 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,8 +35,7 @@ _OWN_BYTES, _OWN_SHARE = 1 << 20, 16
 """Arrays that are small compared with their batch are copied: that costs little, and kept labels hold no images."""
 
 
-@dataclass(frozen=True)
-class SlotField:
+class SlotField(msgspec.Struct, frozen=True):
     name: str
     dtype: str
     shape: tuple[int, ...]

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from rawpack.disk.tables import resolve
@@ -41,10 +42,11 @@ def main(channel: Channel, heartbeat: Heartbeat, spec: WorkSpec, descriptors: li
 def preparation(spec: WorkSpec, filler: BatchFiller) -> Callable[[], None]:
     """What the template of such workers runs: it loads what `main` will use, but nothing of the user's or of other
     packages. filler: one by the same spec."""
-    return partial(_load, filler.references, filler.uses_opencv, spec.pipelines[0] is not None)
+    steps = [name for name in sys.modules if name.startswith("rawpack.transforms.")]
+    return partial(_load, filler.references, filler.uses_opencv, steps if spec.pipelines[0] is not None else [])
 
 
-def _load(references: tuple[str, ...], opencv: bool, transforms: bool) -> None:
+def _load(references: tuple[str, ...], opencv: bool, steps: list[str]) -> None:
     for reference in references:
         resolve(reference)
     if "rawpack.jpeg" in sys.modules:
@@ -54,8 +56,8 @@ def _load(references: tuple[str, ...], opencv: bool, transforms: bool) -> None:
             decoder()
     if opencv:
         import cv2  # noqa: F401
-    if transforms:
-        import rawpack.transforms  # noqa: F401
+    for module in steps:
+        import_module(module)
 
 
 class SlotMap:

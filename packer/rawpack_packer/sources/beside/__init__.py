@@ -12,8 +12,8 @@ import shlex
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
@@ -68,25 +68,24 @@ class AnnotatedError(UsageError):
         return type(self)(_DST.sub(lambda match: f"`rawpack {verb} {match[1]}{tail}`", str(self)))
 
 
-@dataclass(slots=True)
-class Beside:
+class Beside(msgspec.Struct):
     """What is beside the images of a folder, as far as the scan is."""
 
-    suffixes: dict[str, int] = field(default_factory=dict)
+    suffixes: dict[str, int] = msgspec.field(default_factory=dict)
     """Suffix of files that are no images -> how many there are, in the order in which they came; "" for none."""
-    tables: list[bytes] = field(default_factory=list)
+    tables: list[bytes] = msgspec.field(default_factory=list)
     """Paths of tables that are not empty, the first few."""
-    pairs: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    pairs: dict[str, tuple[bytes, bytes]] = msgspec.field(default_factory=dict)
     """Suffix of files that are named as an image in their folder -> the paths of the first one, and of its image."""
-    named: dict[str, list[int]] = field(default_factory=dict)
+    named: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """The same suffix -> how many files are so named, and how many there are in folders that have images."""
-    apart: dict[tuple[bytes, str], list[bytes]] = field(default_factory=dict)
+    apart: dict[tuple[bytes, str], list[bytes]] = msgspec.field(default_factory=dict)
     """Folder without an image of its own, and suffix -> the names of two files or more."""
-    singles: list[bytes] = field(default_factory=list)
+    singles: list[bytes] = msgspec.field(default_factory=list)
     """Paths of files that may describe all images, the first few."""
-    above: list[bytes] = field(default_factory=list)
+    above: list[bytes] = msgspec.field(default_factory=list)
     """Names of tables in folders that the folder is in, if it is one in an archive."""
-    _noted: dict[str, list[bytes]] = field(default_factory=dict)
+    _noted: dict[str, list[bytes]] = msgspec.field(default_factory=dict)
     """Of the folder that is being listed: suffix -> names."""
 
     def add(self, name: bytes, suffix: str, size: int) -> None:
@@ -154,8 +153,7 @@ def _by_stem(noted: Mapping[str, Iterable[bytes]]) -> dict[bytes, list[tuple[str
     return found
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What there is to judge, and how it is named."""
 
     path: str
@@ -163,13 +161,13 @@ class Seen:
     beside: Beside
     kind: str
     images: ImageNames | ImagesOnDisk
-    filled: Mapping[bytes, int] = field(default_factory=dict)
+    filled: Mapping[bytes, int] = msgspec.field(default_factory=dict)
     """Folders that hold images, each ending in "/" -> how many; empty where that is not known."""
     labeled: bool = False
     """Whether the folders give the images two classes or more."""
     depth: int = 1
     """Of the class folders."""
-    lines: list[str] = field(default_factory=list)
+    lines: list[str] = msgspec.field(default_factory=list)
     """What may describe the images and stops nothing, for the summary."""
 
     def error(
@@ -208,8 +206,7 @@ class Seen:
         return self.below(path).rstrip("/") or "."
 
 
-@dataclass(frozen=True)
-class ImageNames:
+class ImageNames(msgspec.Struct, frozen=True):
     """Finds images by their names, or with `stem` by their names without the extension, in the memory that a scan has
     anyway."""
 
@@ -236,8 +233,7 @@ class ImageNames:
         return [self.part.key(i) for i in range(len(self.part))]
 
 
-@dataclass(frozen=True)
-class ImagesOnDisk:
+class ImagesOnDisk(msgspec.Struct, frozen=True):
     """Finds images in a few folders on disk, as `ImageNames` does in a scan, by a whole name in each."""
 
     root: Listing

@@ -28,6 +28,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
@@ -126,7 +127,9 @@ def refuse_annotations(path: str | os.PathLike[str], scan: FolderScan, table: Ta
     if inside:  # its folders are judged as those of the source are
         part = replace(part, folders=tuple(folder.removeprefix(inside) for folder in part.folders))
         filled = {folder.removeprefix(inside): n for folder, n in filled.items()}
-        seen = replace(seen, path=seen.folder(inside), images=ImageNames(part, scan.head), filled=filled)
+        seen = msgspec.structs.replace(
+            seen, path=seen.folder(inside), images=ImageNames(part, scan.head), filled=filled
+        )
     lost = len(seen.lines)
     refuse_twins(seen, part)
     masks = {name: _first_files(part, name) for name in classes if MASKS.fullmatch(name)}
@@ -163,7 +166,7 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
         for split in splits:
             images = [name for name, _ in (root / split).all_names() if name.lower().endswith(ENDS)]
             filled[os.fsencode(f"{split}/")] = len(images)
-    _refuse_singles(replace(seen, filled=filled, labeled=labeled))
+    _refuse_singles(msgspec.structs.replace(seen, filled=filled, labeled=labeled))
 
 
 def refuse_tables(listing: Listing) -> None:

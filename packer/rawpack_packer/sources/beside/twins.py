@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
 
+import msgspec
 import numpy as np
 
 from rawpack_packer.sources.beside import AnnotatedError, Seen, command
@@ -34,8 +34,7 @@ _FEW, _WORDS = 3, 6
 _LOSSLESS = (".png", ".bmp", ".tif", ".tiff", ".gif", ".npy")
 
 
-@dataclass(frozen=True)
-class Twins:
+class Twins(msgspec.Struct, frozen=True):
     """The pairs in one folder."""
 
     pairs: Sequence[tuple[bytes, bytes]]
@@ -85,7 +84,7 @@ def twins_of(names: Sequence[bytes]) -> Twins:
 def refuse_twins(seen: Seen, part: FolderFiles) -> None:
     """Raise AnnotatedError for images that belong together; few are a line."""
     found, every = list[tuple[bytes, Twins]](), list[bytes]()
-    for k in np.unique(part.folder_of)[:_FOLDERS].tolist():
+    for k in np.flatnonzero(np.bincount(part.folder_of))[:_FOLDERS].tolist():
         rows = islice(np.flatnonzero(part.folder_of == k).tolist(), _IMAGES)
         names = [part.names[int(part.ends[i]) : int(part.ends[i + 1])] for i in rows]
         every += names

@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import TypeVar
 from xml.etree import ElementTree
 
+import msgspec
 import numpy as np
 import xxhash
 
@@ -100,7 +101,7 @@ def images_below(
     """The paths of the images below a folder, size and mtime of each, and what the scan found. annotations: the suffix
     of files that the scan does not open. Raises as `open_folder`; UsageError for paths that are not UTF-8, since boxes
     are found by them."""
-    where, wanted = plain(os.fsencode(folder)), replace(wanted_images(), unopened=annotations)
+    where, wanted = plain(os.fsencode(folder)), msgspec.structs.replace(wanted_images(), unopened=annotations)
     scan = scan_folder(str(folder), wanted, progress, skip_unreadable=skip_unreadable)
     if not scan.samples:
         raise NoImageError(where, scan)

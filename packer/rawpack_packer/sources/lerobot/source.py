@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
-from rawpack_packer.counts import OF_VIDEOS
+from rawpack_packer.counts import DTYPES, OF_VIDEOS
 from rawpack_packer.errors import need
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Column, Item, Rows, Scanning, SourceInfo, given_options, unseen
@@ -31,7 +31,7 @@ from rawpack_packer.sources.table.choose import named_columns
 from rawpack_packer.sources.table.columns import Numbers, Repeated, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.table import ImageColumn, Table
-from rawpack_packer.sources.video import DTYPES, Videos, frame_key
+from rawpack_packer.sources.video import Videos, frame_key
 from rawpack_packer.sources.video.container import VideoFile
 from rawpack_packer.sources.video.index import LOST, READ_AGAIN, VideoIndex
 from rawpack_packer.sources.video.scan import make_indexes

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, Literal
+
+import msgspec
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.look.listing import Listing
@@ -40,8 +41,7 @@ class Strength(IntEnum):
     """It is an archive, and what is in it decides."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Signs:
+class Signs(msgspec.Struct, frozen=True, kw_only=True):
     """How a path shows that it is of a kind: the sign for such a path has to fit, and `decides` has to agree.
 
     Regular expressions are searched for, in any case. Without any sign, `decides` is asked of every path. What cannot
@@ -86,8 +86,7 @@ class Signs:
         return self.inside and not listing.exists
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourceKind:
+class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of source."""
 
     name: str

@@ -191,7 +191,7 @@ def no_classes(numbers: NDArray[Any], count: int) -> NDArray[np.bool_]:
 
 def empty_classes(classes: Iterable[str] | None, numbers: NDArray[Any]) -> tuple[str, ...]:
     """The classes whose number does not occur."""
-    used = set(np.unique(numbers).tolist())
+    used = set(numbers.ravel().tolist())
     return tuple(name for number, name in enumerate(classes or ()) if number not in used)
 
 

@@ -15,7 +15,7 @@ import importlib.util
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -24,14 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.counts import FRAME, VIDEO
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Rows, given_options
 from rawpack_packer.sources.look.listing import Listing
 
 if TYPE_CHECKING:
-    from rawpack.disk.manifest import Field
     from rawpack.store.store import Store
-    from rawpack_packer.sources.fields import FieldKind
 
 EXTENSIONS = frozenset(
     (
@@ -48,9 +47,6 @@ _BOXES = (b"moov", b"mdat", b"wide")
 _IMAGE_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1", b"avif", b"avis", b"crx ", b"jpeg")
 _AUDIO_BRANDS = (b"M4A ", b"M4B ", b"M4P ", b"F4A ", b"F4B ")
 EBML = b"\x1a\x45\xdf\xa3"
-VIDEO, FRAME = "video", "frame"
-DTYPES = {VIDEO: "int64", FRAME: "int64", "pts_seconds": "float64"}
-"""The fields of every frame that rawpack takes from a video."""
 _KEY = "key"
 _BLOCK = 1 << 16
 _MAX_FPS = 1000
@@ -218,19 +214,6 @@ class Numbering:
                 self._by_name[name] = number
                 self._used.add(number)
         return np.array([self._by_name[name] for name in videos.names], np.int64)
-
-
-def are_frames(fields: Mapping[str, Field | FieldKind]) -> bool:
-    """Whether samples with these fields can be frames that rawpack took from videos."""
-    return all(
-        name in fields and (fields[name].dtype, fields[name].shape) == (dtype, ()) for name, dtype in DTYPES.items()
-    )
-
-
-def noun_of(fields: Mapping[str, Field]) -> str:
-    """What a sample of a store with these fields is called, in the singular."""
-    several = sum(field.kind == "image" for field in fields.values()) > 1
-    return "frame" if are_frames(fields) else "sample" if several else "image"
 
 
 def videos_in(store: Store, prefix: str = "") -> Videos:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.counts import OF_VIDEOS
+from rawpack_packer.counts import DTYPES, FRAME, OF_VIDEOS, VIDEO
 from rawpack_packer.errors import need
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import (
@@ -41,11 +41,8 @@ from rawpack_packer.sources.table.columns import Column, Numbers, Repeated, text
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files, source_name
 from rawpack_packer.sources.table.table import NO_STATES, Table, TablePart
 from rawpack_packer.sources.video import (
-    DTYPES,
     EXTENSIONS,
-    FRAME,
     SNIFF_BYTES,
-    VIDEO,
     Selection,
     Videos,
     frame_key,
