@@ -197,20 +197,55 @@ def _ucf(name: str, groups: tuple[int, ...], line: str) -> Callable[[Path], None
 
 
 def _of_ucf(root: Path) -> Samples:
-    import av
-
-    lists, found = root / "ucfTrainTestlist", dict[str, Mapping[str, Any]]()
+    lists = root / "ucfTrainTestlist"
     names = dict(line.split() for line in (lists / "classInd.txt").read_text().splitlines())
     (file,) = lists.glob("*list01.txt")
-    for video, line in enumerate(file.read_text().splitlines()):
+    labels = dict[str, str]()
+    for line in file.read_text().splitlines():
         path, _, number = line.partition(" ")
-        label = names[number] if number else path.split("/")[0]
-        with av.open(str(root / "UCF-101" / path)) as opened:
+        labels[path] = names[number] if number else path.split("/")[0]
+    return _frames(root / "UCF-101", labels)
+
+
+def _frames(folder: Path, labels: Mapping[str, str]) -> Samples:
+    """What all frames of videos are: path -> the label of each."""
+    import av
+
+    found = dict[str, Mapping[str, Any]]()
+    for video, (path, label) in enumerate(labels.items()):
+        with av.open(str(folder / path)) as opened:
             for n, frame in enumerate(opened.decode(video=0)):
                 image = frame.to_ndarray(format="rgb24")
                 times = {"video": video, "frame": n, "pts_seconds": float(frame.time or 0)}
                 found[f"{path}#{n:06}"] = {"image": image, "label": label, **times}
     return found
+
+
+_DRIVES = {"one.avi": "rain", "two.avi": "sun", "three.avi": "rain"}
+
+
+def _class_videos(root: Path) -> None:
+    from videos import encode
+
+    for number, (path, label) in enumerate(_DRIVES.items()):
+        encode(root / "videos" / label / path, "ffv1", 2, format="bgr0", numbers=[number, 7])
+
+
+def _of_class_videos(root: Path) -> Samples:
+    paths = sorted(f"{label}/{path}" for path, label in _DRIVES.items())
+    return _frames(root / "videos", {path: path.split("/")[0] for path in paths})
+
+
+def _labeled_videos(root: Path) -> None:
+    from videos import encode
+
+    for number, path in enumerate(_DRIVES):
+        encode(root / "videos" / path, "ffv1", 2, format="bgr0", numbers=[number, 7])
+    _write(root / "labels.csv", ("video", "label"), [*_DRIVES.items()])
+
+
+def _of_labeled_videos(root: Path) -> Samples:
+    return _frames(root / "videos", _DRIVES)
 
 
 _FOUND = ("NV", "MEL", None, "BCC")
@@ -244,6 +279,8 @@ LAYOUTS = (
     Layout("a Parquet of paths", _parquet_of_paths, _of_parquet_of_paths, ("pyarrow",)),
     Layout("a table of paths whose classes are in another column than `label`", _species, _of_species),
     Layout("a list of names without the extension", _stems, _of_stems),
+    Layout("videos in a folder for each class", _class_videos, _of_class_videos, ("av",)),
+    Layout("videos and a table of their labels", _labeled_videos, _of_labeled_videos, ("av",)),
     Layout("UCF101's `trainlist01.txt`", _ucf("trainlist01.txt", (8, 9), "{path} {number}\n"), _of_ucf, ("av",)),
     Layout("UCF101's `testlist01.txt`, without labels", _ucf("testlist01.txt", (1,), "{path}\n"), _of_ucf, ("av",)),
 )
