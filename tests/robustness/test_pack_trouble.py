@@ -435,7 +435,9 @@ def test_permission_that_is_lost(source: Path, undisturbed: Undisturbed, forks: 
         store.mkdir()
         os.chown(store, NOBODY, NOBODY)
         becoming = (
-            "import os\nfrom troubled import *\n"
+            "import os, rawpack_packer\nfrom troubled import *\n"
+            # Somebody else may not be able to read the modules of this Python: all are loaded before.
+            f"rawpack_packer.pack({str(root / 'source')!r}, {str(root / 'before')!r}, size=24, workers=0)\n"
             f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
             f"opening(At(70, lock_folder, {str(store / '.rawpack')!r})).__enter__()"
         )

@@ -11,9 +11,8 @@ entry point for the reader of the same name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from rawpack.disk.tables import added, codec_of
 from rawpack.errors import UsageError
@@ -26,7 +25,8 @@ ENCODER_GROUP = "rawpack.encoders"
 """A group of entry points."""
 
 
-class Encoder(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Encoder:
     """How the values of one image or mask become the bytes that a shard holds."""
 
     name: str
@@ -46,7 +46,8 @@ class Encoder(msgspec.Struct, frozen=True):
     """The error where `Codec.holds` is false; `{what}` stands for the field, `{formats}` for those that hold it."""
 
 
-class OutputFormat(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class OutputFormat:
     """How shards of one format are written."""
 
     name: str

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from rawpack.errors import StoreError
 from rawpack.pixels.geometry import planar_bytes
@@ -54,7 +53,8 @@ def _flat_planes(shape: Shape) -> Shape:
     return (planar_bytes((shape[0], shape[1])),)
 
 
-class Codec(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Codec:
     """How a shard holds the bytes of one image or mask."""
 
     name: str
@@ -88,7 +88,8 @@ class Codec(msgspec.Struct, frozen=True):
     """Shape of a sample -> shape of its values as they are stored, before any compression."""
 
 
-class Format(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Format:
     """How the shards of a store are laid out."""
 
     name: str
