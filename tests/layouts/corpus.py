@@ -1,4 +1,5 @@
-"""All layouts of the corpus, and the file of their answers: `python tests/layouts/corpus.py --write` writes it anew.
+"""All layouts of the corpus, and the file of their answers: `python tests/layouts/corpus.py --write` writes it anew, with
+words after it only the answers of layouts whose names have one of them.
 
 Run it after a change of how a path is recognized, and read what it changes in the file.
 """
@@ -10,7 +11,7 @@ import re
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +100,14 @@ TABLES: dict[str, tuple[Case, Callable[[Case, Path, Server], Answer]]] = {
 """Name in the file of answers -> the layout, and what is recorded of it."""
 
 
-def write() -> None:
-    """Answers of layouts that cannot be made here stay as they are."""
+def write(words: Sequence[str] = ()) -> None:
+    """words: one of them is in the names of the layouts that are asked. Answers of others, and of layouts that cannot be
+    made here, stay as they are."""
     before = recorded() if ANSWERS.exists() else {}
     tables = []
     with serving() as server:
         for name, (case, ask) in TABLES.items():
-            if missing(case):
+            if missing(case) or (words and not any(word in name for word in words)):
                 record = before.get(name, {})
             else:
                 with tempfile.TemporaryDirectory() as folder:
@@ -116,6 +118,6 @@ def write() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--write"]:
-        sys.exit("usage: python tests/layouts/corpus.py --write")
-    write()
+    if sys.argv[1:2] != ["--write"]:
+        sys.exit("usage: python tests/layouts/corpus.py --write [WORD ...]")
+    write(sys.argv[2:])
