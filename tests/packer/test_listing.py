@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pickle
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -305,6 +306,17 @@ def test_missing_files_are_counted_and_the_first_named(small: Callable[..., Path
     many = "".join(f"gone{k}.jpg\n" for k in range(5000))
     with pytest.raises(UsageError, match=r"at least 1,000 files are missing: gone0\.jpg, .*, and 995 more$"):
         open_source(small(f"path\n{many}"))
+
+
+def test_a_missing_file_that_a_folder_next_to_the_listing_has(small: Callable[..., Path], tmp_path: Path) -> None:
+    """What the message says to type packs the listing."""
+    listing = small("path,label\n0.jpg,cat\na.jpg,dog\n")
+    for folder in ("new photos", "other"):
+        save(listing.parent / folder / "a.jpg", picture(8, 8, 5))
+        save(listing.parent / folder / "0.jpg", picture(8, 8, 6))
+    words = shlex.split(stop_of("pack", listing, tmp_path / "out").rpartition("(")[2].partition(" has it)")[0])
+    assert words == ["--images", str(listing.parent / "new photos")]
+    assert list(Reader(pack(listing, tmp_path / "out", *words)).column("key")) == ["0.jpg", "a.jpg"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import shlex
 import stat
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,8 @@ file or of a table in memory from 0, as everywhere else."""
 _SHOWN = 40
 _NAMED, _MISSING = 5, 1000
 """How many missing files a message names, and how many are counted before the search for others ends."""
+_SEARCHED = 1000
+"""Entries of a folder that are looked at for one with a missing file."""
 
 
 class BadListingError(UsageError):
@@ -96,13 +99,23 @@ class CellPosition:
         if path[0] == "/":
             return f"there is no file {path}"
         bare = "" if os.path.splitext(path)[1] else f"; {opt.path_column(repr('{}.jpg'))} adds an extension to names"  # noqa: PTH122
-        return f"there is no file {path} below {plain(root)} ({opt.images} names another folder{bare})"
+        found = _folder_with(path, root)
+        where = f"{opt.images} names another folder" if not found else f"{opt.images(shlex.quote(found))} has it"
+        return f"there is no file {path} below {plain(root)} ({where}{bare})"
 
     @property
     def keep_texts(self) -> str:
         """The cure for a column whose values are not all numbers, or not all texts."""
         others = "" if self.cells else ", other than texts as JSON"
         return f"{opt.fields(f'{self.name}:str')} keeps all values as text{others}"
+
+
+def _folder_with(path: str, root: str) -> str:
+    """The first folder in `root`, a local one, in which this path is; "" if it is in none."""
+    with suppress(OSError), os.scandir(root) as entries:
+        folders = sorted(entry.path for entry in islice(entries, _SEARCHED) if entry.is_dir())
+        return next((one for one in folders if os.path.isfile(os.path.join(one, path))), "")  # noqa: PTH113, PTH118
+    return ""
 
 
 def shown(value: Any) -> str:
