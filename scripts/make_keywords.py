@@ -26,11 +26,11 @@ Made from the table of options by scripts/make_keywords.py. Change the table, no
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
 
     from rawpack_packer.engines import Engine
