@@ -81,7 +81,7 @@ def imports(among: dict[str, Path] | None = None, by: dict[str, Path] | None = N
     among = modules() if among is None else among
     found = []
     for name, path in (among if by is None else by).items():
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = parsed(path)
         guarded = {inner for node in ast.walk(tree) if _is_for_types(node) for inner in ast.walk(node)}
         for node in ast.walk(tree):
             for target in _targets(node, name, path.name == "__init__.py", among):
@@ -89,8 +89,15 @@ def imports(among: dict[str, Path] | None = None, by: dict[str, Path] | None = N
     return found
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file, which nobody changes."""
+    return ast.parse(path.read_text("utf-8"))
+
+
 def _is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).split(".")[-1] == "TYPE_CHECKING"
+    test = node.test if isinstance(node, ast.If) else None
+    return (test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")) == "TYPE_CHECKING"
 
 
 def _targets(node: ast.AST, module: str, is_folder: bool, among: dict[str, Path]) -> Iterator[str]:

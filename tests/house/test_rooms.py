@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from mutate import mutations
-from rooms import FOLDERS, ROOMS, ROOT, Import, imports, level_of, modules, room_of, rooms_in
+from rooms import FOLDERS, ROOMS, ROOT, Import, imports, level_of, modules, parsed, room_of, rooms_in
 from tests_for import nearest
 
 KNOWN: dict[tuple[str, str], str] = {
@@ -88,7 +88,7 @@ def classes() -> dict[str, list[str]]:
     """The name of each class without leading underscores -> where it is defined."""
     found = defaultdict(list)
     for name, path in modules().items():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 found[node.name.lstrip("_")].append(f"{name}:{node.lineno}")
     return found
