@@ -1,5 +1,5 @@
-"""All layouts of the corpus, and the file of their answers: `python tests/layouts/corpus.py --write` writes it anew, with
-words after it only the answers of layouts whose names have one of them.
+"""All layouts of the corpus, and the file of their answers: `python tests/layouts/corpus.py --write` writes it anew;
+with words after it, only the answers of layouts whose names have one of them.
 
 Run it after a change of how a path is recognized, and read what it changes in the file.
 """
@@ -101,8 +101,8 @@ TABLES: dict[str, tuple[Case, Callable[[Case, Path, Server], Answer]]] = {
 
 
 def write(words: Sequence[str] = ()) -> None:
-    """words: one of them is in the names of the layouts that are asked. Answers of others, and of layouts that cannot be
-    made here, stay as they are."""
+    """words: one of them is in the names of the layouts that are asked. Answers of others, and of layouts that cannot
+    be made here, stay as they are."""
     before = recorded() if ANSWERS.exists() else {}
     tables = []
     with serving() as server:
