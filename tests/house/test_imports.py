@@ -202,6 +202,8 @@ def test_modules_are_loaded_when_they_are_asked_for() -> None:
     assert not loaded_by(BARE) & {*names.values()}
     for name, module in names.items():
         assert module in loaded_by(f"import rawpack\n{name}")
+    assert rawpack.transforms.Normalize in vars(rawpack.transforms).values()
+    assert len({*dir(rawpack.transforms)}) == len(dir(rawpack.transforms)), "a loaded step is listed once"
 
 
 def test_the_packer_is_loaded_when_it_is_asked_for() -> None:

@@ -24,6 +24,7 @@ from rawpack_packer.sources import inflation, open_source
 from rawpack_packer.sources.chunks.index import compact_json
 from rawpack_packer.sources.hdf5.file import all_values, data_sets
 from rawpack_packer.sources.inflation import Inflated, read_in_steps
+from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.sources.table.columns import read_range
 
 MIB = 1 << 20
@@ -61,6 +62,13 @@ def memory(most: int) -> Iterator[None]:
         assert tracemalloc.get_traced_memory()[1] < most
     finally:
         tracemalloc.stop()
+
+
+def test_classes_without_a_sample_are_found_in_blocks() -> None:
+    """Labels of a large set become Python's numbers a block at a time, which take several times their memory."""
+    labels = np.arange(1 << 20, dtype=np.int64) % 3000
+    with memory(labels.nbytes // 2):
+        assert empty_classes([str(number) for number in range(3001)], labels) == ("3000",)
 
 
 def mds(root: Path, data: bytes, codec: str, says: int = 1 << 40, samples: int = 3) -> Path:

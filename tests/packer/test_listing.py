@@ -5,6 +5,7 @@ The oracle is what was written, and Pillow for pixels.
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
@@ -22,6 +23,7 @@ from pictures import picture, save
 from PIL import Image
 from running import FORMATS, pack, run_here, stop_of
 
+import rawpack
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.listing.lines import BadListingError
@@ -317,6 +319,16 @@ def test_a_missing_file_that_a_folder_next_to_the_listing_has(small: Callable[..
     words = shlex.split(stop_of("pack", listing, tmp_path / "out").rpartition("(")[2].partition(" has it)")[0])
     assert words == ["--images", str(listing.parent / "new photos")]
     assert list(Reader(pack(listing, tmp_path / "out", *words)).column("key")) == ["0.jpg", "a.jpg"]
+
+
+def test_a_folder_with_an_apostrophe_is_named_as_python_takes_it(small: Callable[..., Path], tmp_path: Path) -> None:
+    """Where Python called, the keyword in the message has the folder's name, not what a shell would need."""
+    listing = small("path,label\na.jpg,dog\n")
+    save(listing.parent / "Ann's" / "a.jpg", picture(8, 8, 5))
+    with pytest.raises(UsageError) as caught:
+        rawpack.pack(listing, tmp_path / "out")
+    shown = str(caught.value).rpartition("(images=")[2].partition(" has it)")[0]
+    assert ast.literal_eval(shown) == str(listing.parent / "Ann's")
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,22 @@ for workers in 0, Workers(2, backend="thread"), Workers(2, backend="process"):
     ] * 3
 
 
+def test_workers_start_while_another_thread_imports(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import that ends while the pool looks at what is loaded harms no epoch."""
+
+    class Name(str):
+        __slots__ = ()
+
+        def startswith(self, *prefix: Any) -> bool:
+            monkeypatch.setitem(sys.modules, "imported_meanwhile", pytest)
+            return super().startswith(*prefix)
+
+    reader = Reader(store)
+    monkeypatch.setitem(sys.modules, Name("imported_before"), pytest)
+    batches = reader.batches(BATCH, workers=Workers(2, backend="process"), transform=[lambda image: image // 2])
+    assert sorted(rows_of(batches)) == [*range(len(reader))]
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupted finalizers
 @pytest.mark.parametrize("way", ["here", "threads"])
 def test_an_interruption_at_any_call(store: Path, way: str) -> None:

@@ -46,7 +46,7 @@ class Named:
         """With a value as the command takes it, in quotes where a message shows a user's text."""
         text = str(value)
         if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-            text = text[1:-1]
+            text = text[1:-1].replace("'\"'\"'", "'")  # as `shlex.quote` writes an apostrophe
         shown = text if re.fullmatch("-?[0-9.]+", text) else repr(_TAKES.get(self.name, str)(text))
         return either(f"{self} {value}", f"{self}{shown}")
 

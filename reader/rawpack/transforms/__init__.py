@@ -102,4 +102,4 @@ if not TYPE_CHECKING:  # type checkers know all names
         raise UsageError(f"rawpack.transforms has no {name}{hint}")
 
     def __dir__() -> list[str]:
-        return [*globals(), *__all__]
+        return [*{*globals(), *__all__}]

@@ -42,7 +42,7 @@ def main(channel: Channel, heartbeat: Heartbeat, spec: WorkSpec, descriptors: li
 def preparation(spec: WorkSpec, filler: BatchFiller) -> Callable[[], None]:
     """What the template of such workers runs: it loads what `main` will use, but nothing of the user's or of other
     packages. filler: one by the same spec."""
-    steps = [name for name in sys.modules if name.startswith("rawpack.transforms.")]
+    steps = [name for name in [*sys.modules] if name.startswith("rawpack.transforms.")]  # another thread may import
     return partial(_load, filler.references, filler.uses_opencv, steps if spec.pipelines[0] is not None else [])
 
 
