@@ -359,6 +359,30 @@ def public() -> Iterator[Path]:
 
 
 @_root
+def test_root_over_the_store_of_a_user(sound: Path, public: Path, scores: Path) -> None:
+    """What the user planted, to files of root, is refused; without it, root relabels the store."""
+    store, mine = public / "store", public / "root"
+    mine.write_text("root's")
+    mine.chmod(0o600)
+    shutil.copytree(sound, store)
+    (store / WORK).mkdir()
+    for path in (store, *store.rglob("*")):
+        os.chown(path, 1234, 1234)
+    for name in ("store.json.tmp", "lock"):
+        with _as_user(1234, 1234):
+            (store / WORK / name).symlink_to(mine)
+        ran = run_here("relabel", "--from", scores, store)
+        assert (ran.code, f"{name} is a symbolic link" in ran.err, mine.read_text()) == (1, True, "root's"), ran
+        with _as_user(1234, 1234):
+            (store / WORK / name).unlink(missing_ok=True)
+            (store / WORK).mkdir(exist_ok=True)
+    # A lock that the owner's killed run left is no reason to refuse.
+    with _as_user(1234, 1234):
+        (store / WORK / "lock").touch()
+    assert run_here("relabel", "--from", scores, store).code == 0
+
+
+@_root
 def test_two_users_of_a_group(sound: Path, public: Path, scores: Path) -> None:
     """One relabels the other's store; what a third of the group planted there is refused."""
     store, table, mine = public / "store", public / "scores.csv", public / "mine"
