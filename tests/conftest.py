@@ -40,13 +40,6 @@ if find_spec("hypothesis") is not None:
 
     settings.register_profile("rawpack", deadline=None, max_examples=100 if os.environ.get("RAWPACK_SOAK") else 40)
     settings.load_profile("rawpack")
-    if not os.environ.get("RAWPACK_SOAK"):
-        # Hypothesis also draws the constants of all of our files that are imported: to collect them takes each process
-        # of the tests seconds, and what is drawn would depend on what was imported before.
-        from hypothesis.internal.conjecture import providers
-
-        if hasattr(providers, "_get_local_constants"):
-            vars(providers)["_get_local_constants"] = lambda: providers._local_constants
 
 LONG = (
     "docs/test_docs.py",
