@@ -319,6 +319,9 @@ def test_a_missing_file_that_a_folder_next_to_the_listing_has(small: Callable[..
     words = shlex.split(stop_of("pack", listing, tmp_path / "out").rpartition("(")[2].partition(" has it)")[0])
     assert words == ["--images", str(listing.parent / "new photos")]
     assert list(Reader(pack(listing, tmp_path / "out", *words)).column("key")) == ["0.jpg", "a.jpg"]
+    # A path that leads out of each folder is in none.
+    outside = small("path\n../new photos/a.jpg\n", "outside.csv")
+    assert "--images names another folder" in stop_of("pack", outside, tmp_path / "other")
 
 
 def test_a_folder_with_an_apostrophe_is_named_as_python_takes_it(small: Callable[..., Path], tmp_path: Path) -> None:

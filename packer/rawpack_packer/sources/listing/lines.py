@@ -99,7 +99,7 @@ class CellPosition:
         if path[0] == "/":
             return f"there is no file {path}"
         bare = "" if os.path.splitext(path)[1] else f"; {opt.path_column(repr('{}.jpg'))} adds an extension to names"  # noqa: PTH122
-        found = _folder_with(path, root)
+        found = "" if ".." in path else _folder_with(path, root)  # a path that leads out is in no folder
         where = f"{opt.images} names another folder" if not found else f"{opt.images(shlex.quote(found))} has it"
         return f"there is no file {path} below {plain(root)} ({where}{bare})"
 
