@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import msgspec
@@ -27,6 +27,8 @@ from rooms import ROOT
 
 TEST_S = 60
 """Seconds for one test where nothing else runs: some faults make a wait endless."""
+_TOOL = 3
+"""The number of this tool among those that watch an interpreter: 3 and 4 are anybody's."""
 _BEFORE = ("numpy", "PIL.Image", "cv2", "h5py", "lmdb", "simplejpeg", "xxhash", "cloudpickle", "click", "tqdm",
            "psutil", "pytest.__main__")  # fmt: skip
 """What forks need not import again. Plugins of pytest cannot be among them."""
@@ -191,13 +193,11 @@ class Recorder:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         began, self._shared_s, self._lines = time.perf_counter(), 0.0, set()
-        threading.settrace(self._call)
-        sys.settrace(self._call)
+        self._watch(True)
         try:
             return (yield)
         finally:
-            sys.settrace(None)
-            threading.settrace(None)
+            self._watch(False)
             seconds = time.perf_counter() - began - self._shared_s
             for fixtures in item._fixtureinfo.name2fixturedefs.values():  # type: ignore[attr-defined]
                 self._lines.update(*(self._shared.get(fixture, ()) for fixture in fixtures))
@@ -211,20 +211,51 @@ class Recorder:
         if fixturedef.scope == "function":
             return (yield)
         began, shared_s, outer, self._lines = time.perf_counter(), self._shared_s, self._lines, set()
+        self._see_again()
         try:
             return (yield)
         finally:
+            self._see_again()
             self._shared_s = shared_s + time.perf_counter() - began
             self._shared[fixturedef] = self._shared.get(fixturedef, set()) | self._lines
             self._lines |= outer
 
-    def _call(self, frame: FrameType, event: str, argument: object) -> Any:
-        path = frame.f_code.co_filename
+    def _watch(self, on: bool) -> None:
+        """Note lines from now on, or no more. From Python 3.12 on, each is noted once a test, which costs next to nothing;
+        before, a trace function makes tests several times slower."""
+        if sys.version_info >= (3, 12):
+            if on:
+                sys.monitoring.use_tool_id(_TOOL, "rawpack")
+                sys.monitoring.register_callback(_TOOL, sys.monitoring.events.LINE, self._reached)
+                sys.monitoring.set_events(_TOOL, sys.monitoring.events.LINE)
+                self._see_again()
+            else:
+                sys.monitoring.set_events(_TOOL, 0)
+                sys.monitoring.free_tool_id(_TOOL)
+        else:
+            threading.settrace(self._call if on else None)
+            sys.settrace(self._call if on else None)
+
+    def _see_again(self) -> None:
+        """Lines that were noted are noted once more."""
+        if sys.version_info >= (3, 12):
+            sys.monitoring.restart_events()
+
+    def _reached(self, code: CodeType, line: int) -> object:
+        if self._is_noted(code):
+            self._lines.add((code.co_filename, line))
+        return sys.monitoring.DISABLE if sys.version_info >= (3, 12) else None
+
+    def _is_noted(self, code: CodeType) -> bool:
+        path = code.co_filename
         ours = self._is_ours.get(path)
         if ours is None:
             ours = self._is_ours[path] = path.startswith(self._roots)
         # What the import of a module executes, it executes once for all tests.
-        return self._line if ours and frame.f_code.co_name != "<module>" else None
+        return ours and code.co_name != "<module>"
+
+    def _call(self, frame: FrameType, event: str, argument: object) -> Any:
+        return self._line if self._is_noted(frame.f_code) else None
 
     def _line(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "line":
