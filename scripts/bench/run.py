@@ -138,7 +138,7 @@ def plan(asked: argparse.Namespace) -> list[Table]:
     # Three scenes with four cameras; with key frames as close as LeRobot's recorder puts them, for random access.
     cameras = videos.Made(12, 10.0, (480, 640), key_every=2)
     if asked.quick:
-        shape, small, tiny, epochs, samples = (48, 48, 3), 200, 1000, 20, 20_000
+        shape, small, tiny, epochs, samples = (48, 48, 3), 200, 1000, 20, 2_000
         made, small_made = videos.Made(2, 2.5, (256, 340)), videos.Made(4, 1.0, (96, 96))
         cameras = videos.Made(4, 1.0, (96, 128), key_every=2)
     common: dict[str, Any] = {"work": str(work), "images": "", "seconds": asked.seconds}

@@ -83,8 +83,8 @@ def test_reading_from_the_disk_is_held_against_dd(measured: Measured, form: str)
     ("table", "words"),
     [
         ("next-epoch", "memmap: first batch of the next epoch"),
-        ("giant", "hdf5, 20,000 samples: time to open"),
-        ("giant", "memmap, 20,000 samples: memory of the process, more than memmap, 200 samples"),
+        ("giant", "hdf5, 2,000 samples: time to open"),
+        ("giant", "memmap, 2,000 samples: memory of the process, more than memmap, 20 samples"),
     ],
 )
 def test_limits_on_time_and_memory_are_judged(measured: Measured, table: str, words: str) -> None:
