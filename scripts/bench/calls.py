@@ -3,7 +3,7 @@
 
     scripts/bench/calls.py                      over made photographs
     scripts/bench/calls.py --json calls.json
-    scripts/bench/calls.py --quick              over few of them: the counts are nearly the same
+    scripts/bench/calls.py --quick              over fewer and smaller ones: the counts are nearly the same
 
 Unlike times, counts do not depend on what else the machine does, so that a few calls more are seen. They depend on the
 version of Python, and a little on those of numpy and the decoder: bars are for Python 3.11. Counted are the `call`
@@ -21,6 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
 import data
@@ -30,7 +32,7 @@ from subjects.stores import MEAN, STD
 
 _WORK = Path(__file__).resolve().parent.parent.parent / "build" / "bench"
 BATCH = 32
-_MADE, _IMAGES, _QUICK_IMAGES = 40, 2048, 640
+_MADE, _IMAGES, _QUICK_IMAGES = 40, 2048, 512
 _WARM, _COUNTED = 2, 3
 """Epochs that are read first; and those that are counted, of which the fewest calls count: for some batches after one
 that had to wait for the disk, the disk is asked in advance."""
@@ -57,13 +59,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--work", type=Path, default=_WORK, help="folder for what is made, used again [build/bench]")
     parser.add_argument("--json", type=Path, help="write the counts there")
-    parser.add_argument("--quick", action="store_true", help="fewer images")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller images")
     asked = parser.parse_args()
     work = asked.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    made = data.once(work / f"photos-{_MADE}", lambda folder: data.make_photos(folder, _MADE))
-    images = data.photos(work, made, _QUICK_IMAGES if asked.quick else _IMAGES)
-    counts = [count(line, Settings(str(work), str(images), (line.side, line.side, 3), BATCH)) for line in lines()]
+    if asked.quick:
+        images = data.photos(work, data.once(work / "small", draw_small), _QUICK_IMAGES)
+    else:
+        made = data.once(work / f"photos-{_MADE}", lambda folder: data.make_photos(folder, _MADE))
+        images = data.photos(work, made, _IMAGES)
+    counts = [
+        count(line, Settings(str(work), str(images), (line.side, line.side, 3), BATCH), quick=asked.quick)
+        for line in lines()
+    ]
     print(f"calls: batches of {BATCH}, shuffled, Python {sys.version.split()[0]}")
     print("\n".join("  " + line for line in report.aligned([("", "calls", "", "target", ""), *map(cells, counts)])))
     if asked.json:
@@ -93,11 +101,28 @@ def lines() -> list[Line]:
     ]  # fmt: skip
 
 
-def count(line: Line, settings: Settings) -> dict[str, Any]:
-    """Count the calls of a line: what --json writes."""
+def draw_small(folder: Path) -> None:
+    """A few small JPEG files, which take less time to pack than to start the packer for: what is in them does not
+    change which functions are called."""
+    import cv2
+
+    random = np.random.default_rng(0)
+    (folder / "0").mkdir(parents=True)
+    for number in range(_MADE):
+        light = random.integers(0, 256, (6, 8, 3)).astype(np.uint8)
+        cv2.imwrite(str(folder / "0" / f"{number:02}.jpg"), cv2.resize(light, (200, 150)))
+
+
+def count(line: Line, settings: Settings, *, quick: bool) -> dict[str, Any]:
+    """Count the calls of a line: what --json writes. quick: the store is packed in this process."""
+    import rawpack_packer
     from rawpack import Reader
 
-    data.make_store(settings, line.form)
+    if not quick:
+        data.make_store(settings, line.form)
+    elif not data.store_path(settings, line.form).exists():
+        options: Any = {"size": line.side, "format": line.form, "workers": 0}
+        rawpack_packer.pack(settings.images, data.store_path(settings, line.form), **options)
     steps = None if line.steps is None else line.steps()
     with Reader(data.store_path(settings, line.form)) as reader:
         batches = reader.batches(settings.batch, shuffle=True, transform=steps, workers=line.workers, drop_last=True)

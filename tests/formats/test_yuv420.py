@@ -8,6 +8,7 @@ import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +71,19 @@ def test_planes_become_the_rgb_of_the_formula(by: Any, height: int, width: int, 
     np.testing.assert_array_equal(rgb, rgb_of(stored.astype(np.uint8), height, width))
 
 
+@cache
+def by_formula(size: tuple[int, int]) -> tuple[Bytes, NDArray[np.int64]]:
+    """Planes of noise, and their RGB."""
+    random = np.random.default_rng(size[1])
+    stored = random.integers(0, 256, size[0] * size[1] + 2 * -(-size[0] // 2) * -(-size[1] // 2)).astype(np.uint8)
+    return stored, rgb_of(stored, *size)
+
+
 @by_both
 @pytest.mark.parametrize("size", [(1, 70_000), (5, 40_001), (301, 437), (2051, 128), (70_000, 1)])
 def test_images_that_are_converted_in_strips_are_those_of_the_formula(size: tuple[int, int], by: Any) -> None:
     """Large images, and boxes of them, have no seams."""
-    random = np.random.default_rng(size[1])
-    stored = random.integers(0, 256, size[0] * size[1] + 2 * -(-size[0] // 2) * -(-size[1] // 2)).astype(np.uint8)
-    expected = rgb_of(stored, *size)
+    stored, expected = by_formula(size)
     y, x = size[0] // 3, size[1] // 5
     with by():
         np.testing.assert_array_equal(to_rgb(stored, size), expected)

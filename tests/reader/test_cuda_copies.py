@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from reading import SOAK
 from simulated_cuda import SimulatedCuda
 
 from rawpack.integrations.cuda import Copied, CudaCopies, TorchRuntime
@@ -106,7 +107,7 @@ class Schedule(RuleBasedStateMachine):
 
 
 TestSchedule = pytest.mark.filterwarnings("error")(Schedule.TestCase)
-TestSchedule.settings = settings(max_examples=30, stateful_step_count=40, deadline=None,
+TestSchedule.settings = settings(max_examples=60 if SOAK else 12, stateful_step_count=40, deadline=None,
                                  suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
 
 

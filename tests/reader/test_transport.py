@@ -30,7 +30,7 @@ from store_server import Fault, Request, Server, on, serving, shortens, stalls, 
 
 from rawpack import StoreError
 from rawpack.disk.manifest import FileRecord
-from rawpack.remote import download
+from rawpack.remote import attempts, download, transfer
 from rawpack.remote.download import Transfer
 from rawpack.remote.transfer import Remote
 from rawpack.remote.wire import Wire
@@ -75,33 +75,40 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file has ten ranges."""
+def small_ranges_and_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file has ten ranges, and what failed is soon tried again."""
     monkeypatch.setattr(download, "RANGE", 30_000)
     monkeypatch.setattr(download, "_LEAST_RANGE", 1000)
+    monkeypatch.setattr(attempts, "_PAUSE_S", 0.01)
 
 
 def fetched(remote: Remote, folder: Path, threads: int = 4, data: bytes = DATA) -> bytes:
     """What the file is after it was downloaded by several threads."""
     record = FileRecord(name=NAME, bytes=len(data), xxh3=xxhash.xxh3_64_hexdigest(data))
     with (folder / "part").open("w+b", buffering=0) as file:
-        transfer, lock = Transfer(remote, NAME, record, file.fileno()), threading.Lock()
+        coming, changed = Transfer(remote, NAME, record, file.fileno()), threading.Condition()
         buffers: list[bytearray] = []
 
+        def is_over() -> bool:
+            return coming.is_whole or coming.is_over
+
         def take() -> None:
-            while not transfer.is_whole:
-                with lock:
-                    taken = transfer.take() if transfer.has_range() else None
-                if taken is None:
-                    if transfer.is_over:
+            while True:
+                with changed:
+                    changed.wait_for(lambda: is_over() or coming.has_range())
+                    if is_over():
                         return
-                    continue
-                transfer.fetch(*taken, buffers)
+                    taken = coming.take()
+                try:
+                    coming.fetch(*taken, buffers)
+                finally:
+                    with changed:
+                        changed.notify_all()
 
         with ThreadPoolExecutor(threads) as pool:
             for ended in [pool.submit(take) for _ in range(threads)]:
                 ended.result()
-        assert transfer.check()
+        assert coming.check()
         return (folder / "part").read_bytes()
 
 
@@ -194,8 +201,11 @@ FAULTS: dict[str, Fault] = {
 
 @pytest.mark.parametrize("s3", [False, True])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults_that_pass(server: Server, counts: Counts, tmp_path: Path, fault: str, s3: bool) -> None:
+def test_faults_that_pass(
+    server: Server, counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, s3: bool
+) -> None:
     """Whatever fails on the way, the file arrives; and after it, the plain transport is used again."""
+    monkeypatch.setattr(transfer, "_STALL_S", 2.0)
     remote = remote_at(server, s3)
     server.faults.append(on(NAME, FAULTS[fault], 2))
     assert fetched(remote, tmp_path) == DATA

@@ -71,6 +71,7 @@ class StoreByDocs:
             for record in shard["files"]:
                 check_file(path / record["name"], record)
                 assert record["head"]
+        self._inflated: dict[tuple[str, int], bytes] = {}
 
     def _joined(self, before: dict[str, NDArray[Any]], more: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The columns of two folders as one: offsets into texts and ragged fields begin at 0 in each."""
@@ -204,11 +205,21 @@ class StoreByDocs:
         if "deflate" not in encoding:
             assert 0 <= start <= start + size <= len(data)
             return data[start : start + size].tobytes()
-        chunks, each = self.columns[f"{name}.chunk"][pieces], place["chunk_bytes"]
+        each = place["chunk_bytes"]
         low, high = start // each, (start + size - 1) // each
-        inflated = [zlib.decompress(data[at : at + n].tobytes()) for at, n in chunks[low : high + 1].tolist()]
+        assert high < place["chunks"]
+        inflated = [self._piece(name, data, pieces.start + number) for number in range(low, high + 1)]
         assert all(len(piece) == each for piece in inflated)
         return b"".join(inflated)[start - low * each : start - low * each + size]
+
+    def _piece(self, name: str, data: Pixels, number: int) -> bytes:
+        """A compressed chunk, inflated. The last ones are kept: a chunk has many small images."""
+        if (name, number) not in self._inflated:
+            if len(self._inflated) == 4:
+                self._inflated.clear()
+            at, n = self.columns[f"{name}.chunk"][number].tolist()
+            self._inflated[name, number] = zlib.decompress(data[at : at + n].tobytes())
+        return self._inflated[name, number]
 
     def _memmap(
         self, name: str, file: Path, place: dict[str, int], rows: NDArray[np.int64], _: Any

@@ -4,6 +4,7 @@ against what was packed."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,12 @@ def sample_of(number: int, size: tuple[int, int], *, floats: bool = True) -> dic
     """A sample as the packer gets it. floats: with `heat`, which LMDB cannot hold."""
     image = first_of(number, size)
     others = {name: value for name, value in others_of(image).items() if floats or name != "heat"}
-    boxes = np.array([[1, 2, 4, 5, number % 2]] * (number % 3), np.float32).reshape(-1, 5)
-    return {"image": image, **others, "boxes": boxes, "number": number, "label": number % 2}
+    return {"image": image, **others, "boxes": boxes_of(number), "number": number, "label": number % 2}
+
+
+def boxes_of(number: int) -> NDArray[np.float32]:
+    """The boxes of a sample."""
+    return np.array([[1, 2, 4, 5, number % 2]] * (number % 3), np.float32).reshape(-1, 5)
 
 
 class Samples:
@@ -87,20 +92,26 @@ def check(found: Mapping[str, Any], layout: str, *, one_size: bool = True, witho
     """Fail unless a sample is the one that was packed: all images, or all but one; mask, boxes. Returns its number."""
     number = int(found["number"])
     size = SIZES[0 if one_size else number % len(SIZES)]
-    image = first_of(number, size)
-    for name, packed in {"image": image, **others_of(image)}.items():
+    for name, packed in _packed(number, size).items():
         if name not in found:
             assert name == without or (name == "heat" and layout == "lmdb")
             continue
         read = found[name]
         assert (read.dtype, read.shape) == (packed.dtype, packed.shape), name
         if layout in EXACT or name not in PICTURES or (name == "gray" and "planes" in layout):
-            np.testing.assert_array_equal(read, packed, name)
+            assert np.array_equal(read, packed), name
         else:
             assert np.abs(read.astype(int) - packed).mean() < NEAR[layout], name
     if "boxes" in found:
-        np.testing.assert_array_equal(found["boxes"], sample_of(number, size)["boxes"])
+        assert np.array_equal(found["boxes"], boxes_of(number))
     return number
+
+
+@cache
+def _packed(number: int, size: tuple[int, int]) -> dict[str, Pixels]:
+    """All images, and the mask, of a sample."""
+    image = first_of(number, size)
+    return {"image": image, **others_of(image)}
 
 
 def fields_of(*, floats: bool) -> dict[str, Any]:
@@ -158,10 +169,9 @@ def stores_in(mktemp: Callable[[str], Path]) -> Stored:
 def check_batch(batch: Mapping[str, Any], numbers: Any) -> int:
     """How many samples a batch has, each with the images of its number."""
     for k, number in enumerate(np.asarray(numbers).tolist()):
-        image = first_of(number, (12, 16))
-        for name, values in {"image": image, **others_of(image)}.items():
+        for name, values in _packed(number, SIZES[0]).items():
             if name in batch:
                 found = np.asarray(batch[name][k])
-                np.testing.assert_array_equal(found, values, name)
+                assert np.array_equal(found, values), name
                 assert found.dtype == values.dtype
     return len(numbers)
