@@ -104,6 +104,37 @@ def test_a_step_adds_no_field(reader: Reader) -> None:
         reader.batches(4, transform=[declared], fields=["image", "label"])
 
 
+def test_a_function_may_return_the_batch_that_it_got(reader: Reader) -> None:
+    """Changed in place, with other arrays in it, or as a copy: its `index` is no field that was added. What was put
+    into it is, and another `index` is refused."""
+
+    def in_place(batch: dict[str, Any]) -> dict[str, Any]:
+        batch["image"][:] = 7
+        return batch
+
+    def other_array(batch: dict[str, Any]) -> dict[str, Any]:
+        batch["image"] = batch["image"] + 7
+        return batch
+
+    def copied(batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "image": batch["image"] + 7}
+
+    for function in (in_place, other_array, copied):
+        batch = next(iter(reader.batches(4, workers=0, transform=[BatchLambda(function)], fields=["image", "label"])))
+        assert (batch["image"] == 7).all()
+        assert batch["label"].tolist() == [0, 1, 0, 1]
+        assert batch["index"].tolist() == [0, 1, 2, 3]
+
+    def put_into(name: str, batch: dict[str, Any]) -> dict[str, Any]:
+        batch[name] = batch["label"] * 2
+        return batch
+
+    for name in ("double", "index"):
+        step = BatchLambda(partial(put_into, name))
+        with pytest.raises(WorkerError, match=f"returned '{name}': a step cannot add fields"):
+            next(iter(reader.batches(4, workers=0, transform=[step], fields=["image", "label"])))
+
+
 def test_batches_of_all_frameworks_are_not_indexed(reader: Reader) -> None:
     """What a DataLoader asks of a dataset that it takes for a list says how to pass batches to one."""
     for batches in (reader.batches(4), reader.batches(4).data_iter()):

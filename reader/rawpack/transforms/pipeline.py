@@ -208,7 +208,9 @@ class Pipeline:
         given = (INDEX, CLIP) if rows.ndim == 2 else (INDEX,)
         random = batch_random(*seeds[:2], batch[CLIP] if rows.ndim == 2 else rows)
         for step in self.batch_steps:
-            changed = step.apply(made, random)
+            before = dict(made)
+            # A function may return the batch that it got, whose index it did not replace.
+            changed = {name: new for name, new in step.apply(made, random).items() if new is not before.get(name)}
             unknown = set(changed) - set(outs) | (set(given) & set(changed))
             if unknown:
                 raise UsageError(
