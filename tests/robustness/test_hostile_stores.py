@@ -73,7 +73,7 @@ class Reading:
         folders = [str(Path(module.__file__ or "").parent.parent) for module in (rawpack, rawpack_packer)]
         program = Path(hostile.__file__).with_name("child.py")
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(program), *folders],
+            [sys.executable, "-P", "-B", str(program), *folders],  # compiled modules would be files that it writes
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0,
         )  # fmt: skip
         return self._process

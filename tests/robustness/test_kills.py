@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
+from forked import Forks, forks
 from running import command, environment
 from store_server import find_by_itself, serving
 
@@ -38,6 +39,7 @@ pytestmark = [
     pytest.mark.own_processes,
 ]
 
+SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 SEED = os.environ.get("RAWPACK_SEED") or os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex[:8]
 ENDS_S = 120
 """Within which a process that was not killed ends on any machine."""
@@ -64,6 +66,7 @@ class Run:
     scene: Scene
     line: str
     folder: Path
+    forks: Forks
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     """In the environment of all its processes, wherever they are."""
 
@@ -80,6 +83,10 @@ class Run:
     def temporary(self) -> Path:
         return self.folder / "tmp"
 
+    def _variables(self) -> dict[str, str]:
+        caches = {"RAWPACK_CACHE": self.folder / "cache", "TMPDIR": self.temporary}
+        return {name: str(path) for name, path in caches.items()} | {"RAWPACK_MARK": self.mark}
+
     def __call__(
         self,
         kill: tuple[float, signal.Signals, random.Random | None] | None = None,
@@ -92,11 +99,10 @@ class Run:
             stage, step, number = at
             program = str(Path(__file__).parents[1] / "support" / "killed_at.py")
             words = [sys.executable, program, stage, str(step), number.name, str(self.scene.root), str(last_words)]
-        caches = {"RAWPACK_CACHE": f"{self.folder / 'cache'}", "TMPDIR": f"{self.temporary}", "RAWPACK_MARK": self.mark}
         start = monotonic()
         process = subprocess.Popen(
             [*words, *self.words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            encoding="utf-8", env=environment(**caches),
+            encoding="utf-8", env=environment(**self._variables()),
         )  # fmt: skip
         try:
             looks = threading.Thread(target=look, args=(process, kill is None)) if self.words[0] == "view" else None
@@ -119,6 +125,21 @@ class Run:
             killed, itself = at[2].name, True
             last_words.unlink()
         return Ran(process.returncode, out, err, monotonic() - start, killed, itself)
+
+    def forked(self, at: tuple[str, int, signal.Signals] | None = None) -> Ran:
+        """The same in a process that has loaded rawpack, where nobody needs to know it while it runs, nor how long a
+        whole process takes."""
+        if SOAK or self.words[0] == "view":
+            return self(at=at)
+        code, before = "from rawpack_packer.cli import main\nmain()", list[str]()
+        last_words = self.folder / "last words"
+        if at is not None:
+            code = "import killed_at\nkilled_at.main()"
+            before = [at[0], str(at[1]), at[2].name, str(self.scene.root), str(last_words)]
+        ran = self.forks.run(code, *before, *self.words, **self._variables())
+        killed = at is not None and last_words.exists()
+        last_words.unlink(missing_ok=True)
+        return Ran(ran.code, ran.out, ran.err, 0.0, at[2].name if at is not None and killed else "", killed)
 
     def _send(
         self, process: subprocess.Popen[str], number: signal.Signals, dice: random.Random | None
@@ -187,17 +208,17 @@ class Undisturbed:
 class Kills:
     """Runs lines, and kills them."""
 
-    def __init__(self, scene: Scene, folder: Path) -> None:
-        self.scene, self.folder, self._numbers = scene, folder, iter(range(1_000_000))
+    def __init__(self, scene: Scene, folder: Path, forks: Forks) -> None:
+        self.scene, self.folder, self.forks, self._numbers = scene, folder, forks, iter(range(1_000_000))
         self._undisturbed: dict[str, Undisturbed] = {}
 
     def run(self, line: str) -> Run:
-        return Run(self.scene, line, self.folder / f"{next(self._numbers)}")
+        return Run(self.scene, line, self.folder / f"{next(self._numbers)}", self.forks)
 
-    def undisturbed(self, line: str) -> Undisturbed:
-        if line not in self._undisturbed:
+    def undisturbed(self, line: str, *, timed: bool) -> Undisturbed:
+        if line not in self._undisturbed or timed > (self._undisturbed[line].ran.seconds > 0):
             run = self.run(line)
-            ran = run()
+            ran = run() if timed else run.forked()
             assert ran.code == (1 if "@damaged" in line and line.startswith("inspect") else 0), (line, ran)
             assert run.left() == [], line
             self._undisturbed[line] = Undisturbed(ran, self.scene.results(run.results))
@@ -205,7 +226,7 @@ class Kills:
 
     def kill(self, line: str, dice: random.Random) -> None:
         """Run a line, kill it in time, and run it again."""
-        wanted = self.undisturbed(line)
+        wanted = self.undisturbed(line, timed=True)
         share, child = dice.uniform(0.2, 1), dice if dice.random() < 0.2 else None
         number = dice.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
         for _ in range(8):
@@ -221,9 +242,9 @@ class Kills:
 
     def kill_in(self, stage: str, line: str, dice: random.Random) -> None:
         """The same in a stage of it: see `killed_at`."""
-        wanted, step = self.undisturbed(line), dice.randrange(8)
+        wanted, step = self.undisturbed(line, timed=False), dice.randrange(8)
         number = dice.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
-        while not (ran := (run := self.run(line))(at=(stage, step, number))).killed:
+        while not (ran := (run := self.run(line)).forked((stage, step, number))).killed:
             assert step, f"it has no {stage}: {line}"
             step //= 2
         self._run_again(run, ran, wanted, f"{ran.killed} at step {step} of the {stage}: {line}")
@@ -235,7 +256,7 @@ class Kills:
         self._check_killed(run, ran, wanted, drawn)
         # Only a child was killed, or the command after its commit: an append adds nothing twice, and says so.
         twice = line.startswith("append") and (ran.code == 0 or self._is_new(run, wanted))
-        again = run()
+        again = run.forked()
         drawn += f"\nand again: {again.code} {again.err}"
         assert again.code == wanted.ran.code or (twice and "already has" in again.err), drawn
         assert "Traceback" not in again.err, drawn
@@ -283,8 +304,8 @@ def kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kills]:
     with serving() as server, pytest.MonkeyPatch.context() as patch:
         find_by_itself(server, patch)
         (root / "scene").mkdir()
-        scene = Scene(root / "scene", server)
-        yield Kills(scene, root)
+        with forks(environment()) as forked:
+            yield Kills(Scene(root / "scene", server), root, forked)
         assert shared_memory() <= before
 
 

@@ -2,11 +2,12 @@
 
 It never becomes a reject, the fault of a file, the death of a process, or advice.
 
-The fault is put in from outside, into new processes alone: a name that a module uses is None there.
+The fault is put in from outside, into child processes alone: a name that a module uses is None there.
 """
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import h5py
@@ -41,7 +43,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
 
-pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="needs child processes"), pytest.mark.own_processes]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs child processes")
 # Workers get the functions of this file by their code: what it imports takes them a second.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -90,6 +92,34 @@ def bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bug:
         return variables
 
     return put
+
+
+@pytest.fixture
+def bug_in_children(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """The same in each child of this process, which may have been forked. A template itself has no fault, as others may
+    get it."""
+
+    def put(where: str) -> None:
+        start = Child.__init__
+
+        def start_faulty(child: Child, main: Any, work: Any, *args: Any, **how: Any) -> None:
+            if not how.get("single"):
+                how.setdefault("package_of", main)
+                main, work = faulty, (where, cloudpickle.dumps((main, work)))
+            start(child, main, work, *args, **how)
+
+        monkeypatch.setattr(Child, "__init__", start_faulty)
+
+    return put
+
+
+def faulty(channel: Any, heartbeat: Any, work: tuple[str, bytes], descriptors: list[int]) -> None:
+    """Runs in a child: the rest of it runs without that name."""
+    module, _, name = work[0].partition(":")
+    getattr(importlib.import_module(module), name)
+    setattr(sys.modules[module], name, None)
+    main, rest = cloudpickle.loads(work[1])
+    main(channel, heartbeat, rest, descriptors)
 
 
 # ---------------------------------------------------------------------------------------------- what children do
@@ -179,7 +209,6 @@ KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "packing, before its first part": (pack_by_processes, "rawpack_packer.engines.local:init_decoder_process"),
     "packing, pieces for another worker": (help_with_a_part, "rawpack_packer.engines.local:make_piece"),
     "decoding by Pillow": (pack_webp, "rawpack_packer.images.with_pillow:_first_frame"),
-    "packing by a pool of others": (pack_by_a_pool, "rawpack_packer.part:prepare_item"),
     "estimate": (try_samples, "rawpack_packer.job.estimate:prepare_sample"),
     "plan": (plan, "rawpack_packer.part:prepare_item"),
     "look at HDF5": (look_at_hdf5, "rawpack_packer.sources.hdf5.file:described"),
@@ -193,14 +222,26 @@ KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_is_raised_with_its_traceback(photos: Path, tmp_path: Path, bug: Bug, kind: str) -> None:
+def test_is_raised_with_its_traceback(
+    photos: Path, tmp_path: Path, bug_in_children: Callable[[str], None], kind: str
+) -> None:
     """A TypeError of our code in a child of any kind is a TypeError here, and its cause shows where in the child."""
     work, where = KINDS[kind]
-    bug(where)
+    bug_in_children(where)
+    is_raised(where, work, photos, tmp_path)
+
+
+def is_raised(where: str, work: Callable[[Path, Path], None], *folders: Path) -> None:
     with pytest.raises(TypeError, match="'NoneType' object is not callable") as raised:
-        work(photos, tmp_path)
+        work(*folders)
     assert "Traceback" in str(raised.value.__cause__)
     assert where.partition(":")[2] in str(raised.value.__cause__)
+
+
+def test_is_raised_by_a_pool_of_others(photos: Path, tmp_path: Path, bug: Bug) -> None:
+    """And in a process of an executor that the user has made."""
+    bug("rawpack_packer.part:prepare_item")
+    is_raised("rawpack_packer.part:prepare_item", pack_by_a_pool, photos, tmp_path)
 
 
 def test_the_command_shows_it(tmp_path: Path, bug: Bug) -> None:
@@ -225,10 +266,10 @@ def test_worker_threads(photos: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert "in serve" in str(raised.value.__cause__)
 
 
-def test_while_a_sample_is_read(photos: Path, tmp_path: Path, bug: Bug) -> None:
+def test_while_a_sample_is_read(photos: Path, tmp_path: Path, bug_in_children: Callable[[str], None]) -> None:
     """What is raised while a worker reads a sample comes with the sample's key and the worker's traceback."""
     pack(photos, tmp_path / "store", workers=0)
-    bug("rawpack.workers.fill:time")
+    bug_in_children("rawpack.workers.fill:time")
     told = r"sample 0 \('class 0/00\.jpg'\) failed: AttributeError: 'NoneType'"
     with pytest.raises(WorkerError, match=told) as raised:
         list(Reader(tmp_path / "store").batches(8, workers=Workers(2, backend="process")))
@@ -246,6 +287,7 @@ def test_a_source_of_somebody_else(photos: Path, tmp_path: Path) -> None:
         pack(source, tmp_path / "store")
 
 
+@pytest.mark.own_processes
 def test_the_template(bug: Bug) -> None:
     """A fault of the process that forks workers is not taken for the death of a worker."""
     bug("os:waitstatus_to_exitcode")

@@ -18,6 +18,7 @@ from unittest import mock
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from folders import finished_shards, settled, states_of
+from forked import Forks
 from pictures import linked
 from running import FORMATS, Undisturbed, environment, pack, run_here, started, undisturbed_runs
 
@@ -28,31 +29,39 @@ pytestmark = [
 
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 LAYOUTS = ("memmap", "hdf5", "hdf5-gzip", "lmdb")
+PART = 8
+"""Samples of a part, which are 64 in fact: what is written beside them, and when, is the same."""
+KILLED = f"""
+import signal, killed_child, rawpack_packer.recipe
+signal.alarm(0)  # long where all steps are tried
+rawpack_packer.recipe._MIN_PART = {PART}
+killed_child.main()
+"""
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(tmp_path: Path, layout: str) -> None:
+def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(
+    forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
     """Before every file that is opened, renamed, removed or synced, from the first folder to the last one removed.
-    Without --soak, before some of them.
+    Without --soak, before every twelfth, in each layout others.
 
     Whatever of the killed run had not been synced may be torn: no part is believed without its record, and no
     finished part is done again.
     """
-    source = linked(tmp_path / "source", 70, (20, 29), bad=(0, 23, 46))
+    monkeypatch.setattr("rawpack_packer.recipe._MIN_PART", PART)
+    source = linked(tmp_path / "source", PART + 2, (20, 29), bad=(0, 3, 6))
     options = {"size": "16", "shard_size": "1", "format": layout.partition("-")[0]}
     if layout == "hdf5-gzip":
         options["compression"] = "gzip"
     undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS[layout], *SMALL))
+    assert len([name for name in undisturbed if name.startswith("shard-")]) == 2
     (tmp_path / "killed").mkdir()
-    every = 1 if SOAK else 3 if layout == "memmap" else 12
-    first = 0 if SOAK else LAYOUTS.index(layout)
-    ran = subprocess.run(
-        [sys.executable, str(Path(__file__).parents[1] / "support" / "killed_child.py"),
-         str(source), str(tmp_path / "killed"), json.dumps(options), str(first), str(every)],
-        capture_output=True, encoding="utf-8", env=environment(OPENBLAS_NUM_THREADS="1"), check=True,
-    )  # fmt: skip
-    assert ran.stderr == ""
-    turns = [json.loads(line) for line in ran.stdout.splitlines()]
+    every = 1 if SOAK else 12
+    first = 0 if SOAK else 3 * LAYOUTS.index(layout)
+    ran = forks.run(KILLED, source, tmp_path / "killed", json.dumps(options), first, every)
+    assert (ran.code, ran.err) == (0, "")
+    turns = [json.loads(line) for line in ran.out.splitlines()]
     words = [what for _, what, *_ in turns]
     assert len(turns) >= 60 // every
     if every == 1:

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from folders import settled
-from running import environment
+from forked import Forks
 from stream_child import COUNT, run, samples
 
 import rawpack_packer
@@ -24,7 +23,6 @@ pytestmark = [
 ]
 
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
-_CHILD = Path(__file__).parents[1] / "support" / "stream_child.py"
 
 
 def as_generated(store: Path) -> None:
@@ -35,17 +33,16 @@ def as_generated(store: Path) -> None:
         assert (reader[i]["n"], reader.classes[reader[i]["label"]]) == (i, wanted["label"])
 
 
-def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(tmp_path: Path) -> None:
+def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(forks: Forks, tmp_path: Path) -> None:
     """Before every file that is opened, renamed, removed or synced; without --soak, before some. What had not been
     synced may be torn. Once all samples were taken, a run that goes on reads only the first ones of the stream."""
     rawpack_packer.pack(samples(), tmp_path / "undisturbed", workers=0, shard_size=1)
     as_generated(tmp_path / "undisturbed")
     (tmp_path / "killed").mkdir()
-    ran = subprocess.run(
-        [sys.executable, str(_CHILD), str(tmp_path / "killed"), "0", "1" if SOAK else "11"],
-        capture_output=True, encoding="utf-8", env=environment(OPENBLAS_NUM_THREADS="1"), check=True,
-    )  # fmt: skip
-    turns = [json.loads(line) for line in ran.stdout.splitlines()]
+    code = "import signal, stream_child\nsignal.alarm(0)  # long where all steps are tried\nstream_child.main()"
+    ran = forks.run(code, tmp_path / "killed", 0, 1 if SOAK else 11)
+    assert (ran.code, ran.err) == (0, "")
+    turns = [json.loads(line) for line in ran.out.splitlines()]
     assert len(turns) >= (60 if SOAK else 6)
     for at, what, killed, again, read in turns:
         assert (killed, again) == (-9, 0), what

@@ -494,13 +494,13 @@ except RawpackError as error:
 
 
 @pytest.mark.parametrize("trouble", FAILS)
-def test_workers_that_cannot_start(copy: Callable[[str], Path], tmp_path: Path, trouble: str) -> None:
+def test_workers_that_cannot_start(forks: Forks, copy: Callable[[str], Path], tmp_path: Path, trouble: str) -> None:
     """What keeps worker processes from starting is said in one error, with their own last words, at once: nothing is
     tried three times, warned of, or left on standard error."""
     line, message = FAILS[trouble]
     shadow = tmp_path / "shadow"
     script(shadow / "xxhash", "raise RuntimeError('this xxhash is broken')", "__init__.py")
-    ran = run_script(script(tmp_path, STARTS.replace("{trouble}", line)), copy("memmap"), shadow, options=())
+    ran = forks.run(STARTS.replace("{trouble}", line), copy("memmap"), shadow)
     assert (ran.code, ran.err) == (0, "")
     assert re.match(rf"((WorkerError|RawpackError) .*)?{message}", ran.out, re.DOTALL), ran.out
 
@@ -526,9 +526,9 @@ except WorkerError as error:
 """
 
 
-def test_a_worker_that_ends_itself(store: Path, tmp_path: Path) -> None:
+def test_a_worker_that_ends_itself(forks: Forks, store: Path) -> None:
     """What ends a worker between its tasks is told with its traceback; what it prints comes out on standard error."""
-    ran = run_script(script(tmp_path, ENDS), store, options=())
+    ran = forks.run(ENDS, store)
     assert ran.code == 0
     assert ran.err in ("ready\n" * 3, "ready\n" * 4), "each that died was replaced; the last one as well, if in time"
     assert re.search(r"died \(exit status 1\) 3 times.*Traceback.*MemoryError: no room for slot 7", ran.out, re.DOTALL)
@@ -609,10 +609,10 @@ except RawpackError as error:
 """
 
 
-def test_a_shard_that_shrinks_while_it_is_read(copy: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_shard_that_shrinks_while_it_is_read(forks: Forks, copy: Callable[[str], Path]) -> None:
     """A shard cut short while workers have it mapped may kill them (SIGBUS), but never the main process, where an error
     names sample and shard."""
-    ran = run_script(script(tmp_path, SHRINK), copy("memmap"))
+    ran = forks.run(SHRINK, copy("memmap"))
     assert (ran.code, ran.err) == (0, "")
     assert re.search(r"sample \d+ .*shard-00000\.npy has 4096 bytes; \d+ were packed", ran.out), ran.out
 

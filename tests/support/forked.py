@@ -92,8 +92,9 @@ def _main(code: str, args: Sequence[str]) -> int:
         status = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()  # as where a program ends: a lease in a cache is given back
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # one that the code has closed
+            stream.flush()
     return status
 
 

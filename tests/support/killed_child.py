@@ -11,6 +11,7 @@ each run: its number, the step, and which finished parts were done again.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -123,6 +124,7 @@ def main() -> None:
     source, folder, recipe = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     first, every = int(sys.argv[4]), int(sys.argv[5])
     words = folder / "last words"
+    gc.freeze()  # a collection would write to, and so copy, all that a fork shares with this process
     for turn, at in enumerate(range(first, 10_000, every)):
         store = folder / f"{at}"
         status = run(source, store, recipe, Killer(store, at, torn=bool(turn % 2), words=words))

@@ -1,6 +1,6 @@
 """Packs a stream and kills itself: a process of its own that forks one run per step at which a run can be killed.
 
-    python stream_child.py FOLDER FIRST EVERY
+    stream_child.main() with the arguments FOLDER FIRST EVERY
 
 As `killed_child.py`, with a generator of `COUNT` samples that is made again for each run. While samples are taken, each
 few of them are synced, so that kills fall between them. Prints one JSON line for each run.
@@ -8,11 +8,13 @@ few of them are synced, so that kills fall between them. Prints one JSON line fo
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,12 @@ def samples(read: Path | None = None, die_at: int = -1) -> Iterator[Any]:
         if read is not None:
             with read.open("ab") as file:
                 file.write(b".")
-        yield {"image": picture(60, 60, i), "label": ("cat", "dog")[i % 2], "n": i}
+        yield {"image": _picture(i), "label": ("cat", "dog")[i % 2], "n": i}
+
+
+@cache
+def _picture(number: int) -> Any:
+    return picture(60, 60, number)
 
 
 def run(store: Path, killer: Killer | None, die_at: int = -1) -> int:
@@ -47,6 +54,8 @@ def main() -> None:
     folder, first, every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     stream._SYNC_BYTES = 80_000
     words = folder / "last words"
+    list(samples())
+    gc.freeze()  # a collection would write to, and so copy, all that a fork shares with this process
     for turn, at in enumerate(range(first, 10_000, every)):
         store = folder / f"{at}"
         status = run(store, Killer(store, at, torn=bool(turn % 2), words=words))
@@ -55,7 +64,3 @@ def main() -> None:
         again = run(store, None)
         read = store.with_name(f"{at}.read").stat().st_size
         print(json.dumps([at, words.read_text(), status, again, read]), flush=True)
-
-
-if __name__ == "__main__":
-    main()

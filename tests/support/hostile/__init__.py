@@ -7,6 +7,7 @@ behind them.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -67,14 +68,23 @@ def mutations(sound: Path, variant: str) -> Iterator[Mutation]:
 
 
 def daily(cases: Sequence[Mutation], variant: str) -> list[Mutation]:
-    """The cases for every day: of each field of each format at least one, other values in other variants."""
+    """The cases for every day: of each field of each format at least one, other values in other variants; of the fields
+    of a manifest that are the same in all formats, in one format."""
     fields: dict[str, list[Mutation]] = {}
     for case in cases:
         fields.setdefault(case.field, []).append(case)
     shift, picked = list(VARIANTS).index(variant), []
     for number, group in enumerate(fields.values()):
+        name = group[0].field
         if variant not in _WHOLE and (number + shift) % _SOME:
             continue
-        count = len(group) if group[0].field in _EACH else -(-len(group) // _SHARE)
+        if variant in _WHOLE and _is_of_all(name) and _WHOLE[zlib.crc32(name.encode()) % len(_WHOLE)] != variant:
+            continue
+        count = len(group) if name in _EACH else -(-len(group) // _SHARE)
         picked += [group[(shift * 17 + number * 7 + k * len(group) // count) % len(group)] for k in range(count)]
     return picked
+
+
+def _is_of_all(field: str) -> bool:
+    """Whether a field means the same in all formats: one of a manifest, but for where a shard has its images."""
+    return field.startswith("manifest") and not ("/shards/" in field or " shards/" in field)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -32,9 +32,7 @@ def bombs(variant: str) -> Iterator[Mutation]:
 
     def inflates(copy: Copy) -> None:
         """A piece that inflates to far more than it should."""
-        import zlib
-
-        bomb = zlib.compress(bytes(1 << 28), 9)
+        bomb = _bomb()
         table = copy.array("image.chunk")
         data = copy.read(copy.shards[0])
         table[0] = len(data), len(bomb)
@@ -68,6 +66,14 @@ def bombs(variant: str) -> Iterator[Mutation]:
             yield Mutation("bomb", "one piece for all", chunks)
         for number in (0, -1, 1 << 62, 1 << 63, 1 << 70):
             yield Mutation("pieces", f"of {number} bytes", partial(_piece_bytes, number=number))
+
+
+@cache
+def _bomb() -> bytes:
+    """Twice as much as a case may take of memory."""
+    import zlib
+
+    return zlib.compress(bytes(1 << 27), 9)
 
 
 def _no_pieces(copy: Copy) -> None:

@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import traceback
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ sys.path[:0] = [*sys.argv[1:], str(Path(__file__).parents[1])]
 
 import numpy as np  # noqa: E402
 from causes import accident  # noqa: E402
+from kept_children import kept_children  # noqa: E402
 
 from rawpack import Reader  # noqa: E402
 from rawpack.errors import RawpackError  # noqa: E402
@@ -218,7 +220,7 @@ def main() -> None:
     os.dup2(2, 1)
     progress, known, limited = Progress(), dict[str, list[Sample]](), False
     warnings.simplefilter("error")
-    with answers:
+    with answers, ExitStack() as stack:
         for line in sys.stdin:
             job = json.loads(line)
             if job["sound"] not in known:
@@ -226,6 +228,8 @@ def main() -> None:
                 known[job["sound"]] = [reader[row] for row in range(len(reader))]
             if not limited:
                 resource.setrlimit(resource.RLIMIT_AS, (_resident("VmSize") + ADDRESS_SPACE,) * 2)
+                # What reads damaged HDF5 and LMDB are forks, under the same limit.
+                stack.enter_context(kept_children())
                 limited = True
             case = Case(Path(job["path"]), known[job["sound"]])
             allowed = GROWTH + GROWTH_PER_BYTE * _size_of(case.path)
