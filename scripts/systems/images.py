@@ -114,26 +114,27 @@ def decoded(data: bytes, job: Job) -> Pixels:
     return cropped(simplejpeg.decode_jpeg(data, "RGB"), job.side, job.crop)
 
 
-def cropped(image: Pixels, side: int, crop: str) -> Pixels:
-    """The center, or a random-resized-crop that may be flipped, as a contiguous image of that side."""
+def cropped(image: Pixels, side: int, crop: str, random: Any = np.random) -> Pixels:
+    """The center, or a random-resized-crop that may be flipped, as a contiguous image of that side. random: what draws
+    it: numpy's global generator, or a `RandomState`."""
     if crop == "centre":
         top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
         return np.ascontiguousarray(image[top : top + side, left : left + side])
     import cv2
 
     single_threaded()
-    top, left, height, width = random_box(*image.shape[:2])
+    top, left, height, width = random_box(*image.shape[:2], random)
     box = image[top : top + height, left : left + width]
     sized = cv2.resize(box, (side, side), interpolation=cv2.INTER_AREA)
-    return cv2.flip(sized, 1) if np.random.random() < 0.5 else sized  # type: ignore[return-value]
+    return cv2.flip(sized, 1) if random.random() < 0.5 else sized  # type: ignore[return-value]
 
 
-def random_box(height: int, width: int) -> tuple[int, int, int, int]:
+def random_box(height: int, width: int, random: Any = np.random) -> tuple[int, int, int, int]:
     """Top, left, height and width of a crop, drawn as by torchvision's RandomResizedCrop."""
     for _ in range(10):
-        area = height * width * np.random.uniform(*_AREA)
-        aspect = float(np.exp(np.random.uniform(*np.log(_ASPECT))))
+        area = height * width * random.uniform(*_AREA)
+        aspect = float(np.exp(random.uniform(*np.log(_ASPECT))))
         w, h = round((area * aspect) ** 0.5), round((area / aspect) ** 0.5)
         if 0 < w <= width and 0 < h <= height:
-            return np.random.randint(height - h + 1), np.random.randint(width - w + 1), h, w
+            return random.randint(height - h + 1), random.randint(width - w + 1), h, w
     return 0, 0, height, width

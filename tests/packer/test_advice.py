@@ -104,12 +104,12 @@ def test_cifar_is_packed_by_the_dataset_of_torchvision(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNREAD)
-@pytest.mark.parametrize("option", [(), ("--json",)], ids=["", "json"])
-def test_what_is_not_read_stops_with_its_section(name: str, option: tuple[str, ...]) -> None:
-    """Whatever is in the file, one line on stderr, and nothing is written: no shape, name or class is guessed."""
+def test_what_is_not_read_stops_with_its_section(name: str) -> None:
+    """Whatever is in the file, one line on stderr, and nothing is written: no shape, name or class is guessed. So it
+    is with --json, which half of them have."""
     write, path, section = UNREAD[name]
     write()
-    ran = run_here("pack", *option, path, "other/")
+    ran = run_here("pack", *(["--json"] if list(UNREAD).index(name) % 2 else []), path, "other/")
     assert (ran.code, ran.out, ran.err.count("\n"), Path("other").exists()) == (2, "", 1, False), ran
     assert path in ran.err
     assert f"see {PAGE}#{section}" in ran.err

@@ -31,6 +31,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def raw(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All of it, packed into memmap."""
+    store = tmp_path_factory.mktemp("raw") / "store"
+    assert run_here("pack", "--workers", 1, *KEEP, folder, store).code == 0
+    return store
+
+
 def rejects_of(store: Path) -> dict[str, dict[str, Any]]:
     lines = [json.loads(line) for line in (store / "rejects.jsonl").read_text("utf-8").splitlines()]
     return {line["key"]: line for line in lines}
@@ -40,7 +48,7 @@ def rejects_of(store: Path) -> dict[str, dict[str, Any]]:
 def test_what_decodes_is_right_and_the_rest_is_rejected(folder: Path, tmp_path: Path) -> None:
     """Every file is either a sample with the right pixels or a line with the right reason, and nothing else is said."""
     store = tmp_path / "store"
-    ran = run_command("pack", "--workers", 2, *KEEP, folder, store)
+    ran = run_command("pack", "--workers", 1, *KEEP, folder, store)
     assert (ran.code, ran.err) == (0, "")
     told = json.loads(ran.out)
     assert told["seen"] == len(cases()) == told["samples"] + told["rejects"]
@@ -71,10 +79,11 @@ def test_what_decodes_is_right_and_the_rest_is_rejected(folder: Path, tmp_path: 
 @pytest.mark.parametrize(
     "options", [("--quality", "keep", "--check", "decode"), ("--quality", "90")], ids=["passed through", "re-encoded"]
 )
-def test_a_jpeg_store_takes_and_refuses_the_same(folder: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_jpeg_store_takes_and_refuses_the_same(
+    folder: Path, raw: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     """Passing through or not, lmdb accepts the very files that memmap accepts; what it holds can be read."""
-    raw, jpeg = tmp_path / "raw", tmp_path / "jpeg"
-    assert run_here("pack", "--workers", 1, *KEEP, folder, raw).code == 0
+    jpeg = tmp_path / "jpeg"
     assert run_here("pack", "--workers", 1, *KEEP, *FORMATS["lmdb"], *options, folder, jpeg).code == 0
     reasons = [{key: line["reason"] for key, line in rejects_of(store).items()} for store in (raw, jpeg)]
     assert reasons[0] == reasons[1]
@@ -112,8 +121,8 @@ def test_photographs_that_are_damaged_by_dice(photos: Path, tmp_path: Path, layo
                 block = bytes(data[: size // 2]) + bytes(data[at : at + size - size // 2])
             data[at : at + size] = block
         (source / f"{number:05d} {what}.jpg").write_bytes(data)
-    options = ("--workers", 2, "--size", "32", "--max-rejects", "100%", "--json", *FORMATS[layout])
-    ran = run_command("pack", *options, source, store)
+    options = ("--workers", 1, "--size", "32", "--max-rejects", "100%", "--json", *FORMATS[layout])
+    ran = run_here("pack", *options, source, store)
     assert (ran.code, ran.err) == (0, "")
     told, rejects = json.loads(ran.out), rejects_of(store)
     names = {path.name for path in source.iterdir()}

@@ -407,7 +407,7 @@ def test_the_same_bytes_every_time(everything: Path, tmp_path: Path, to: str) ->
 def test_a_killed_export_resumes(tmp_path: Path, to: str) -> None:
     """SIGKILL in the first shard, and later: every shard that has its name is complete and stays as it is, and the end
     is the same as that of an export that was not disturbed."""
-    images = np.random.default_rng(0).integers(0, 256, (600, 32, 32, 3)).astype(np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (360, 32, 32, 3)).astype(np.uint8)
     store, options = packed(tmp_path / "store", images), ("--to", to, "--shard-size", "40KB")
     assert run_here("export", "-q", *options, store, tmp_path / "whole").code == 0
     whole, out, ending = files_of(tmp_path / "whole"), tmp_path / "out", "tar" if to == "webdataset" else "parquet"

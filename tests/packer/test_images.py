@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
@@ -34,7 +35,22 @@ BY_NAME = {(case.format, case.name): case for case in CASES}
 FORMATS = ("jpeg", "png", "webp", "bmp", "tiff", "gif", "pnm")
 KNOWN = (*FORMATS, "avif", "jpeg2000")
 
-every_case = pytest.mark.parametrize("case", CASES, ids=[f"{case.format}: {case.name}" for case in CASES])
+
+def every_case(test: Callable[[Case], None]) -> Callable[[str], None]:
+    """Have a test look at all images of each format, one after another. A note says at which it failed."""
+
+    @pytest.mark.parametrize("format", sorted({case.format for case in CASES}))
+    def of_a_format(format: str) -> None:
+        for case in CASES:
+            if case.format == format:
+                try:
+                    test(case)
+                except BaseException as error:
+                    error.add_note(f"{case.format}: {case.name}")
+                    raise
+
+    of_a_format.__doc__ = test.__doc__
+    return of_a_format
 
 
 def decoded(data: bytes, color: Literal["rgb", "gray"] = "rgb") -> Pixels:

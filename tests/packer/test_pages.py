@@ -7,14 +7,17 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from pictures import picture, save
 from running import pack, run_here
+
+from rawpack_packer.tune.measure import Rate, StoreMeter
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 if CHROMIUM is None:
@@ -159,9 +162,28 @@ def array(folder: Path) -> Path:
     return pack(folder / "a.npy", folder / "array")
 
 
+class Figures:
+    """Speeds of several digits, in place of measured ones."""
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(0)
+
+    def warm(self, *_: object) -> Rate:
+        rate = float(self._random.uniform(300, 150_000))
+        return Rate(rate, first_batch_s=0.123, bytes_per_s=rate * 1e4, images_per_core_s=rate / 2)
+
+    cold = warm
+
+
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Name -> HTML: of stores of all shapes, of a plan with many candidates, and of a comparison of stores."""
+    figures = Figures()
+    with mock.patch.multiple(StoreMeter, warm=figures.warm, cold=figures.cold):
+        yield written(tmp_path_factory)
+
+
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     made: dict[str, str] = {}
     root = tmp_path_factory.mktemp("pages")
     page = root / "page.html"
@@ -176,11 +198,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     source = of_classes(root / NAMES[3] / "photos", {"a": 12, "b": 12}, 120)
     sizes = ("--size", "100", "--size", "64x80", "--quality", "30", "--quality", "90")
     ran = run_here(
-        "plan", "--quiet", "--budget", "3s", *sizes, "--workers", "2", "--batch", "8", "--target", "900", "--disk",
+        "plan", "--quiet", "--budget", "9s", *sizes, "--workers", "2", "--batch", "8", "--target", "900", "--disk",
         "3MB", "--html", page, source,
     )  # fmt: skip
     made["plan"] = page.read_text("utf-8")
-    measured = ("--workers", "0", "--workers", "1", "--batch", "4", "--batch", "8", "--image-size", "24", "--no-cold")
+    measured = ("--workers", "0", "--workers", "1", "--batch", "4", "--batch", "8", "--image-size", "24")
     ran = run_here(
         "bench", "--seconds", "0.01", "--rounds", "3", *measured, "--html", page,
         *(stores[name] for name in ("equal", "unequal", "without_classes")),
@@ -197,7 +219,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_pages_fit_every_window(pages: dict[str, str], tmp_path: Path, scheme: str) -> None:
     """On a phone, a tablet and a desktop: nothing leaves the window, no text covers another, colors follow the
     system."""
-    found = laid_out(tmp_path, pages, WIDTHS, f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}")
+    # Colors change nothing of the layout.
+    widths = WIDTHS if scheme == "light" else WIDTHS[1:2]
+    found = laid_out(tmp_path, pages, widths, f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}")
     assert not {name: one["problems"] for name, one in found.items() if one["problems"]}
     for one in found.values():
         assert one["words"] > 20
@@ -229,7 +253,7 @@ def test_a_page_that_does_not_fit_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.skipif(PDFTOTEXT is None, reason="no pdftotext (poppler-utils) reads what was printed")
 def test_pages_fit_on_paper(pages: dict[str, str], tmp_path: Path) -> None:
     """In print: all words are on the paper, and none covers another."""
-    for name in ("unequal", "rejects", "plan"):
+    for name in ("rejects", "plan"):
         text = pages[name]
         file = tmp_path / f"{name}.html"
         file.write_text(text, "utf-8")

@@ -494,8 +494,8 @@ def planned(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         patched.setattr(trial, "_LEAST", 75)
         patched.setattr(trial, "_LEAST_S", 1e9)
         ran = run_here(
-            "plan", *QUICK, "--budget", "1s", "--json", "--format", "memmap", "--format", "lmdb", "--quality", "60",
-            "--target", "1", "--tmp", folder, images,
+            "plan", *QUICK, "--budget", "1s", "--json", "--format", "memmap", "--format", "lmdb",
+            "--quality", "60", "--target", "1", "--tmp", folder, images,
         )  # fmt: skip
     assert (ran.code, ran.err) == (0, ""), ran
     assert not list(folder.iterdir())
@@ -643,7 +643,7 @@ def test_trials_are_removed_whatever_ends_the_plan(images: Path, tmp_path: Path,
     """By the plan itself where it can; what one that was killed left, the next one removes, and says so."""
     folder = tmp_path / "tmp"
     folder.mkdir()
-    command = [sys.executable, "-m", "rawpack", "plan", "--budget", "60s", "--size", "64", "--tmp", str(folder)]
+    command = [sys.executable, "-m", "rawpack", "plan", "--budget", "60s", "--workers", "1", "--tmp", str(folder)]
     with subprocess.Popen(
         [*command, str(images)], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:

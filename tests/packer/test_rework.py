@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,17 @@ def packed(path: Path, given: Any, **options: Any) -> Path:
 
 
 def store_of(path: Path, layout: str, sized: bool = True, count: int = 70) -> Path:
+    """A store of `samples`, packed once and copied."""
+    shutil.copytree(Path(stored(layout, sized, count).name, "store"), path)
+    return path
+
+
+@cache
+def stored(layout: str, sized: bool, count: int) -> tempfile.TemporaryDirectory[str]:
     more: dict[str, Any] = {} if sized else {"image": ("uint8", (None, None, 3))}
-    return packed(path, samples(count, sized), fields=KINDS, classes=["a", "b", "c"], **LAYOUTS[layout], **more)
+    folder, options = tempfile.TemporaryDirectory(), {"fields": KINDS, "classes": ["a", "b", "c"]}
+    packed(Path(folder.name, "store"), samples(count, sized), **options, **LAYOUTS[layout], **more)
+    return folder
 
 
 def manifest_of(store: Path) -> dict[str, Any]:

@@ -275,7 +275,7 @@ def test_the_loss_is_that_of_every_picture(triples: Path, tmp_path: Path) -> Non
 
 def test_plan_tries_sizes_by_field(triples: Path, tmp_path: Path) -> None:
     """Sizes by field that follow one another are one candidate; its command packs it."""
-    quick = "--quiet --budget 1s --workers 1 --batch 4 --format memmap --compression none --tmp"
+    quick = "--quiet --budget 0.1s --workers 1 --batch 4 --format memmap --compression none --tmp"
     options = (*quick.split(), tmp_path)
     sizes = ("--size", "image=24", "--size", "target=96", "--size", "image=12,target=48")
     found = json_of("plan", "--json", *options, *sizes, "--field", "target:image", triples)
