@@ -25,7 +25,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from pictures import picture
 from PIL import Image
-from reading import WAYS
+from reading import SOAK, WAYS
 from running import FORMATS, reader_of, run_here
 
 import rawpack_packer
@@ -35,7 +35,7 @@ from rawpack.pixels import png
 from rawpack.pixels.resize import fit_nearest
 from rawpack_packer.samples.fields import as_stored
 
-COUNT = 80
+COUNT = 40
 SIZE = (20, 28)
 KINDS = {"boxes": "float32[?,5]", "mask": "mask", "colours": "mask", "depth": "mask"}
 MASKS = ("mask", "colours", "depth")
@@ -227,9 +227,14 @@ def test_palette_masks_keep_their_indices(layout: str, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- batches
 
 
-@over
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("store", "way"),
+    [(case, way) for number, case in enumerate(CASES) for way in (WAYS if SOAK else [[*WAYS][number % 3]])],
+    indirect=["store"],
+    ids=lambda one: one if isinstance(one, str) else f"{one[0]}-{'sized' if one[1] else 'keep'}",
+)
 def test_batches_hold_every_field(store: Store, way: str) -> None:
+    """Of every layout, made in one of the ways, and in each of them in a long run."""
     path, given, _ = store
     reader = Reader(path)
     batches = reader.batches(32, shuffle=True, seed=2, fields=list(reader.fields), image_size=SIZE, **WAYS[way])
@@ -253,7 +258,7 @@ def test_ragged_fields_are_padded_on_request(store: Store) -> None:
     path, given, _ = store
     reader = Reader(path)
     for ragged in ("pad", 6, 9):
-        for batch in reader.batches(9, fields=["boxes"], ragged=ragged):  # type: ignore[arg-type]
+        for batch in reader.batches(9, fields=["boxes"], ragged=ragged, workers=0):  # type: ignore[arg-type]
             rows = batch["index"].tolist()
             lengths = [len(given[row]["boxes"]) for row in rows]
             assert batch["boxes.length"].dtype == np.int64
@@ -264,10 +269,16 @@ def test_ragged_fields_are_padded_on_request(store: Store) -> None:
                 assert not batch["boxes"][k, lengths[k] :].any()
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("layout", "way"),
+    [
+        (layout, way) for layout, own in zip(("hdf5-gzip", "lmdb", "memmap"), WAYS, strict=True)
+        for way in (WAYS if SOAK else [own])
+    ],
+)  # fmt: skip
 def test_transforms_move_masks_with_their_image(layout: str, way: str, tmp_path: Path) -> None:
-    """A mask that repeats a channel of its image still does after random crops and flips, in every format."""
+    """A mask that repeats a channel of its image still does after random crops and flips, in every format, each in
+    another way, and in every way in a long run."""
     given = [{"image": np.full((30, 40, 3), i, np.uint8), "mask": np.full((30, 40), i, np.uint8)} for i in range(20)]
     for sample in given:  # rows and columns by value: what JPEG keeps exactly enough to be told apart
         sample["image"][:, 20:] += 100
@@ -296,7 +307,7 @@ def test_what_ragged_can_be(stores: Any) -> None:
 
 def test_by_default_a_batch_has_what_makes_plain_arrays(stores: Any) -> None:
     """fields=None gives images, masks and numbers; texts and ragged fields come when they are named."""
-    batch = next(iter(Reader(stores("memmap", True)).batches(4)))
+    batch = next(iter(Reader(stores("memmap", True)).batches(4, workers=0)))
     assert set(batch) == {"image", "label", "number", "score", "yes", "vector", *MASKS, "index"}
     with pytest.raises(UsageError, match=r"'mask' have different sizes"):
         Reader(stores("memmap", False)).batches(4, fields=["mask"])
@@ -323,7 +334,7 @@ def test_several_stores_are_one_with_all_fields(stores: Any) -> None:
         np.testing.assert_array_equal(got["boxes"][row], samples()[row % COUNT]["boxes"])
         np.testing.assert_array_equal(got["mask"][row], masks_at(SIZE, row % COUNT)["mask"])
     assert got["words"] == 2 * [sample["words"] for sample in samples()]
-    longest = reader.batches(4, fields=["boxes"], ragged=6)
+    longest = reader.batches(4, fields=["boxes"], ragged=6, workers=0)
     assert next(iter(longest))["boxes"].shape == (4, 6, 5)
 
 

@@ -107,18 +107,16 @@ def options() -> list[tuple[str, click.Parameter]]:
     return [(str(one.name), param) for one in commands if one is not None for param in one.params]
 
 
-@pytest.mark.parametrize(
-    ("command", "option"), [pytest.param(name, one, id=f"{name}-{one.name}") for name, one in options()]
-)
-def test_every_path_of_every_command_is_expanded(command: str, option: click.Parameter, home: Path) -> None:
+def test_every_path_of_every_command_is_expanded(home: Path) -> None:
     """`~` is the home folder in each argument and option that takes a path, also after `=`, where no shell looks."""
-    if isinstance(option.type, click.Path):
-        assert option.type.convert("~/a b", option, None) == str(home / "a b")
-    elif isinstance(option.type, type(click.STRING)):
-        names = {str(option.name), *(name.strip("-").replace("-", "_") for name in option.opts)}
-        metavar = getattr(option, "metavar", None) or ""
-        assert names & (NO_PATHS | {"path", "transforms"}), f"{command} {option.opts}: a path? Make it a UserPath"
-        assert not re.search(r"FILE|DIR|FOLDER", metavar)
+    for command, option in options():
+        if isinstance(option.type, click.Path):
+            assert option.type.convert("~/a b", option, None) == str(home / "a b"), (command, option.opts)
+        elif isinstance(option.type, type(click.STRING)):
+            names = {str(option.name), *(name.strip("-").replace("-", "_") for name in option.opts)}
+            metavar = getattr(option, "metavar", None) or ""
+            assert names & (NO_PATHS | {"path", "transforms"}), f"{command} {option.opts}: a path? Make it a UserPath"
+            assert not re.search(r"FILE|DIR|FOLDER", metavar), (command, option.opts)
 
 
 def test_a_store_in_the_home_folder(home: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import tries
 from folders import rejects_of
 from pictures import encoded, picture
 from running import outcomes_of, pack, run_here, stop_of
@@ -439,12 +440,13 @@ def test_files_by_zlib_and_those_that_begin_as_they_do(level: int, tmp_path: Pat
     assert hashes(source) == [one["image"][0] for one in OWN]
     assert source.part(2, 3)[0].image == open_source(FIXTURES / "own.tfrecord", image_column="image")[2].image
     begin = int.from_bytes(zlib.compress(b"", level)[:2], "little")
-    for size in range(begin - 64, begin):
-        plain = record(example({"image": PNG.ljust(size, b"\0")}))
-        if plain[:2] == zlib.compress(b"", level)[:2]:
-            assert opened(tmp_path, plain)[0].image == PNG.ljust(size, b"\0")
-            return
-    pytest.fail("no such record")
+    (image,) = (
+        image for size in range(begin - 64, begin)
+        if len(example({"image": (image := PNG.ljust(size, b"\0"))})) == begin
+    )  # fmt: skip
+    plain = record(example({"image": image}))
+    assert plain[:2] == zlib.compress(b"", level)[:2]
+    assert opened(tmp_path, plain)[0].image == image
 
 
 def test_a_sequence_example_is_refused_by_name() -> None:
@@ -494,7 +496,8 @@ def test_cut_files_are_refused_or_have_their_first_records(tmp_path: Path) -> No
     for _ in range(3):
         start = ends[-1] if ends else 0
         ends.append(start + 16 + struct.unpack_from("<Q", data, start)[0])
-    for at in range(1, len(data), 7):
+    near = {end + step for end in (0, *ends) for step in (-13, -1, 1, 8, 12)} & {*range(1, len(data))}
+    for at in near | {*range(1, len(data), 29)}:
         if at not in ends:
             with pytest.raises(UsageError, match=r"truncated|no TFRecord"):
                 opened(tmp_path, data[:at])
@@ -504,13 +507,16 @@ def test_cut_files_are_refused_or_have_their_first_records(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["own.tfrecord", "own.tfrecord.gz", "detection/coco_val.record-00000-of-00001"])
 def test_mutated_files_are_refused_or_read(name: str, tmp_path: Path) -> None:
-    """Whatever bytes change, opening and reading end with the true samples, DecodeError or UsageError."""
-    dice, outcomes = np.random.default_rng(3), set[str]()
+    """Whatever bytes change, opening and reading end with the true samples, DecodeError or UsageError: 30 times, and
+    more until each of these has come."""
+    dice, outcomes, all_outcomes = np.random.default_rng(3), set[str](), {"read", "refused", "rejected"}
     data = (FIXTURES / name).read_bytes()
     options: dict[str, Any] = {"image_column": "image"} if "own" in name else {}
     true = {one["image" if "own" in name else "image/encoded"][0] for one in (OWN if "own" in name else DETECTION)}
     path = tmp_path / Path(name).name
-    for _ in range(120):
+    for tried in range(120):
+        if tried >= tries(120) and (outcomes == all_outcomes or name.endswith(".gz")):
+            break
         changed = bytearray(data)
         for at in dice.integers(0, len(data), dice.integers(1, 6)):
             changed[at] = dice.choice([0, 0xFF, 0x0A, 0x80, int(dice.integers(256))])
@@ -528,14 +534,14 @@ def test_mutated_files_are_refused_or_read(name: str, tmp_path: Path) -> None:
                 outcomes.add("read")
             except DecodeError:
                 outcomes.add("rejected")
-    assert outcomes >= {"refused"} if name.endswith(".gz") else outcomes == {"read", "refused", "rejected"}
+    assert outcomes >= {"refused"} if name.endswith(".gz") else outcomes == all_outcomes
 
 
 def test_mutated_examples_are_refused_or_read(tmp_path: Path) -> None:
     """Examples whose checksums are right, and whose bytes say anything."""
     dice, outcomes = np.random.default_rng(4), set[str]()
     data = example({"image": PNG, "label": 1, "v": [0.5, 2.0], "ids": [300, -5], "words": ["a", "b"], "key": "k"})
-    for _ in range(120):
+    for _ in range(tries(120)):
         changed = bytearray(data)
         for at in dice.integers(0, len(data), dice.integers(1, 4)):
             changed[at] = dice.choice([0, 0xFF, 0x0A, 0x12, 0x80, int(dice.integers(256))])
