@@ -261,5 +261,5 @@ def test_every_command_and_option_has_help(name: str, command: click.Command) ->
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help, f"{name} {parameter.opts[0]}"
-    context = click.Context(command, info_name=name)
+    context = click.Context(command, info_name=name, help_option_names=["-h", "--help"])  # which click remembers
     assert command.get_help(context).startswith("Usage: ")
