@@ -70,15 +70,20 @@ def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Com
             yield from commands(inner, f"{name} {word}")
 
 
+def _context(command: click.Command, name: str) -> click.Context:
+    """With the options for help that every command has from the whole one."""
+    helps = cli.context_settings["help_option_names"]
+    return click.Context(command, info_name=name, terminal_width=WIDTH, help_option_names=helps)
+
+
 def help_of(command: click.Command, name: str) -> str:
     """What `--help` prints, for a terminal of a fixed width."""
-    context = click.Context(command, info_name=name, terminal_width=WIDTH)
-    return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+    return "\n".join(line.rstrip() for line in command.get_help(_context(command, name)).splitlines())
 
 
 def explained(command: click.Command, name: str) -> dict[str, tuple[str, str]]:
     """Each option of a command: its explanation and its default, "" if the explanation does not end with one."""
-    context, options = click.Context(command, info_name=name), {}
+    context, options = _context(command, name), {}
     for option in command.get_params(context):
         if isinstance(option, click.Option) and (record := option.get_help_record(context)):
             what, bracket, default = record[1].removesuffix("]").rpartition(" [default: ")

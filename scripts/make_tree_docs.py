@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from made import write
-from rooms import FOLDERS, ROOT, rooms_in
+from rooms import FOLDERS, ROOT, parsed, rooms_in
 
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- tree:begin: made by scripts/make_tree_docs.py -->", "<!-- tree:end -->"
@@ -27,7 +27,7 @@ _SHORT = 72
 
 def summary(module: Path) -> str:
     """The first sentence of a module's docstring."""
-    text = ast.get_docstring(ast.parse(module.read_text("utf-8"))) or ""
+    text = ast.get_docstring(parsed(module)) or ""
     first = " ".join(text.split("\n\n")[0].split())
     first = re.split(r"(?<=[a-z0-9`)])\. ", first)[0].rstrip(".")
     return first if len(first) <= _MAX else first[: _MAX - 3].rstrip() + "..."

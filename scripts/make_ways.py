@@ -9,11 +9,10 @@ With --check nothing is written; the exit code is 1 where the table is not what 
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 from made import write
+from rooms import ROOT, parse
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "how-to" / "which-line.md"
 BEGIN, END = "<!-- made by scripts/make_ways.py -->\n", "<!-- end of what is made -->\n"
 
@@ -22,7 +21,8 @@ def ways() -> list[tuple[str, str, str, str]]:
     """Framework, way, what happens after a kill, and the test, of each mark; by framework."""
     found = []
     for path in sorted((ROOT / "tests").glob("*/test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        text = path.read_text("utf-8")
+        for node in ast.walk(parse(text)) if "@way(" in text else ():
             if not isinstance(node, ast.FunctionDef):
                 continue
             for mark in node.decorator_list:

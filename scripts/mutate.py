@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ class Mutation(msgspec.Struct, forbid_unknown_fields=True):
             return passes, failed[1] if passes else f"{failed[1]} fails without it, too"
 
 
+@cache
 def mutations() -> dict[str, Mutation]:
     """All of them, by name."""
     return msgspec.toml.decode(Path(__file__).with_name("mutations.toml").read_bytes(), type=dict[str, Mutation])

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from mutate import mutations
-from rooms import FOLDERS, ROOT, imports, modules, room_of
+from rooms import FOLDERS, ROOT, imports_of, modules, room_of
 
 PACKAGES = {"reader": "rawpack.", "packer": "rawpack_packer."}
 """Tests of these folders are called as what one package has."""
@@ -26,7 +26,7 @@ def homes() -> dict[str, set[str]]:
     tests = {str(path.relative_to(ROOT)): path for path in (ROOT / "tests").glob("*/test_*.py")}
     tests = {name: path for name, path in tests.items() if path.parent.name not in ("docs", "trainers")}
     imported: dict[str, list[str]] = {name: [] for name in tests}
-    for one in imports(by=tests):
+    for one in imports_of(tests, modules()):
         imported[one.source] += [one.target] if room_of(one.target) not in ("", "errors") else []
     found = dict[str, set[str]]()
     for name, path in tests.items():

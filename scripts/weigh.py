@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rooms import FOLDERS, ROOT
+from rooms import FOLDERS, ROOT, nodes_of, parse
 
 FILE = ROOT / "tests" / "house" / "weight.toml"
 _CACHE = ROOT / "build" / "weigh.json"
@@ -82,7 +82,7 @@ def weigh(source: str) -> Weight:
     lines = source.split("\n")
     code = {number for number, line in enumerate(lines, 1) if (text := line.strip()) and not text.startswith("#")}
     inside, documents, names, of, see, no = set[int](), set[int](), 0, 0, 0, 0
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             documents.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
             of += bool(_OF.match(node.value.value))

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from rooms import nodes_of, parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "how-to" / "troubleshooting.md"
@@ -35,7 +36,7 @@ def words() -> dict[Path, set[str]]:
             said.append(f"{type(error).__name__}: {error}")
     found = {Path(str(k)): set(re.findall(r"[\w-]+", one)) for k, one in enumerate(said)}
     for path in sorted([*(ROOT / "reader").rglob("*.py"), *(ROOT / "packer").rglob("*.py")]):
-        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+        nodes = nodes_of(parsed(path))
         texts = [one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)]
         found[path] = set(re.findall(r"[\w-]+", " ".join(texts)))
     return found

@@ -67,7 +67,8 @@ def test_what_hangs_or_crashes_fails_alone(tmp_path: Path) -> None:
     ran = subprocess.run(
         [
             sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-n", "2",
-            *together.split(), "-o", "timeout_grace=1", "-p", "no:cacheprovider", "-rA",
+            *together.split(), "-o", "timeout_grace=1", "-p", "no:cacheprovider",
+            "-p", "no:benchmark", "-p", "no:hypothesispytest", "-rA",
             "--basetemp", tmp_path / "base", tmp_path,
         ],
         capture_output=True, encoding="utf-8", timeout=200, check=False, cwd=tmp_path,

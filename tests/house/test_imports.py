@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 import pytest
-from rooms import imports, modules
+from pictures import picture, save
+from rooms import modules
 from running import environment
 
 import rawpack
@@ -102,10 +103,24 @@ def test_help_is_light() -> None:
     assert not loaded & {"numpy", "cv2", "h5py", "lmdb", "PIL", "msgspec", "rawpack_packer.api"}
 
 
-def test_a_folder_loads_less_than_half_of_the_packer(photos: Path, tmp_path: Path) -> None:
+def loaded_by_command(*words: object) -> frozenset[str]:
+    argv = ["rawpack", *map(str, words)]
+    return loaded_by(f"import sys\nfrom rawpack_packer.cli import main\nsys.argv = {argv!r}\nmain()")
+
+
+@pytest.fixture(scope="module")
+def packing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, frozenset[str]]:
+    """A store of two images, and what packing them in one process has loaded."""
+    folder = tmp_path_factory.mktemp("packing")
+    for name in ("cat", "dog"):
+        save(folder / "photos" / name / "0.jpg", picture(40, 60, 0))
+    words = ("pack", "-q", "--workers", 0, "--size", 8, folder / "photos", folder / "store")
+    return folder / "store", loaded_by_command(*words)
+
+
+def test_a_folder_loads_less_than_half_of_the_packer(packing: tuple[Path, frozenset[str]]) -> None:
     """Packing a folder of images loads no other kind of source, and at most 45 % of the packer's modules."""
-    words = ["rawpack", "pack", "-q", "--workers", "0", "--size", "8", str(photos), str(tmp_path / "store")]
-    loaded = loaded_by(f"import sys\nfrom rawpack_packer.cli import main\nsys.argv = {words!r}\nmain()")
+    _, loaded = packing
     assert "rawpack_packer.sources.folder" in loaded
     every = {name for name in modules() if name.startswith("rawpack_packer")}
     assert len(every & loaded) <= 0.45 * len(every)
@@ -113,15 +128,13 @@ def test_a_folder_loads_less_than_half_of_the_packer(photos: Path, tmp_path: Pat
     assert not loaded & {f"rawpack_packer.sources.{kind}" for kind in kinds}
 
 
-def test_a_command_loads_what_it_needs(photos: Path, tmp_path: Path) -> None:
+def test_a_command_loads_what_it_needs(packing: tuple[Path, frozenset[str]]) -> None:
     """`rawpack inspect` of a store loads no source, engine, decoder or reader; packing in this process loads no split,
     no step of a transform and no bar that nobody sees."""
-    store = str(tmp_path / "store")
-    run = "import sys\nfrom rawpack_packer.cli import main\nsys.argv = {!r}\nmain()"
-    packing = loaded_by(run.format(["rawpack", "pack", "-q", "--workers", "0", "--size", "8", str(photos), store]))
-    assert "rawpack_packer.job.job" in packing
-    assert not packing & {"tqdm", "numpy.ma", "rawpack.transforms.color", "rawpack_packer.job.splits"}
-    looking = loaded_by(run.format(["rawpack", "inspect", "--json", store]))
+    store, loaded = packing
+    assert "rawpack_packer.job.job" in loaded
+    assert not loaded & {"tqdm", "numpy.ma", "rawpack.transforms.color", "rawpack_packer.job.splits"}
+    looking = loaded_by_command("inspect", "--json", store)
     assert "rawpack_packer.inspect.describe" in looking
     others = ("rawpack.reader", "rawpack.transforms", "rawpack_packer.sources", "rawpack_packer.engines.local")
     assert not looking & {"tqdm", "cv2", "hashlib", "importlib.metadata", "rawpack_packer.images", *others}
@@ -134,17 +147,6 @@ def test_engines_are_loaded_when_asked_for() -> None:
         assert name in dir(engines)
     with pytest.raises(AttributeError, match="Nonsense"):
         engines.Nonsense  # noqa: B018
-
-
-def test_the_command_line_has_one_door() -> None:
-    """Its modules import `api` and what rooms offer in their `__init__`, nothing from deeper inside."""
-    deep = {
-        (one.source, one.target)
-        for one in imports()
-        if one.source.startswith("rawpack_packer.cli") and one.target.startswith("rawpack_packer.")
-        if one.target.count(".") > 1 and not one.target.startswith("rawpack_packer.cli.")
-    }
-    assert deep == set()
 
 
 def test_the_public_names_are_these() -> None:
@@ -259,5 +261,5 @@ def test_every_command_and_option_has_help(name: str, command: click.Command) ->
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help, f"{name} {parameter.opts[0]}"
-    context = click.Context(command, info_name=name)
+    context = click.Context(command, info_name=name, help_option_names=["-h", "--help"])  # which click remembers
     assert command.get_help(context).startswith("Usage: ")

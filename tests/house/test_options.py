@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,14 +19,17 @@ MOST = 8
 """Files that name an option: the table, the recipe, what takes it, and messages about it."""
 
 
+@cache
+def texts() -> dict[str, str]:
+    """The modules of the packer that people write, and what they say."""
+    paths = {str(path.relative_to(PACKER)): path for path in sorted(PACKER.rglob("*.py"))}
+    return {name: path.read_text("utf-8") for name, path in paths.items() if name != MADE}
+
+
 def files_that_name(option: str) -> list[str]:
     """The files of the packer that name an option: as a text, by its flag, or in a message."""
     named = re.compile(rf"""["']{option}["']|--{option.replace("_", "-")}\b|\bopt\.{option}\b""")
-    return [
-        str(path.relative_to(PACKER))
-        for path in sorted(PACKER.rglob("*.py"))
-        if str(path.relative_to(PACKER)) != MADE and named.search(path.read_text())
-    ]
+    return [name for name, text in texts().items() if named.search(text)]
 
 
 @pytest.mark.parametrize("name", sorted({one.name for one in table.RECIPE} - COMMON))

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from rooms import FOLDERS, ROOT, modules
+from rooms import FOLDERS, ROOT, modules, nodes_of, parse, parsed
 
 OTHERS = {
     "Accelerator", "gather_for_metrics", "register_for_checkpointing", "skip_first_batches",  # Accelerate
@@ -64,12 +64,12 @@ class Module:
     """Line, and what stands in backquotes."""
 
 
-def read(source: str) -> Module:
+def read(source: str, tree: ast.Module) -> Module:
     """Everything about a module in one walk through it."""
-    module, tree, documents = Module(), ast.parse(source), dict[int, int]()
+    module, documents = Module(), dict[int, int]()
     lines = source.split("\n")
     module.defined |= set(_made(tree.body))
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             documents[id(node.value)] = node.lineno
             module.references += [(node.lineno, match[1]) for match in QUOTED.finditer(node.value.value)]
@@ -213,7 +213,7 @@ def files_named(reference: str) -> list[str]:
 
 @cache
 def names() -> Names:
-    return Names({name: read(path.read_text("utf-8")) for name, path in modules().items()})
+    return Names({name: read(path.read_text("utf-8"), parsed(path)) for name, path in modules().items()})
 
 
 def test_what_is_named_in_backquotes_exists() -> None:
@@ -258,7 +258,7 @@ class Reader:
 
 def test_references_and_names_of_a_module_are_seen() -> None:
     """In docstrings and comments, and nothing else."""
-    references = {text for _, text in read(MODULE).references}
+    references = {text for _, text in read(MODULE, parse(MODULE)).references}
     assert references == {
         "spans.py", "rows", "Reader.rows", "keep", "count", "--count 3", "take(count)", "np.int64", "a/b.jpg", "count=",
         "self.rows", "dict", "lost",
@@ -278,7 +278,7 @@ def test_references_and_names_of_a_module_are_seen() -> None:
 def test_what_exists_and_what_does_not(reference: str, exists: bool) -> None:
     """By the names of one module, called `rawpack.reader`."""
     source = MODULE.replace("np.int64`", "np.int64`, ").replace("count + self.rows", "np.int64(count)")
-    assert Names({"rawpack.reader": read(source)}).has(reference, "rawpack.reader") is exists
+    assert Names({"rawpack.reader": read(source, parse(source))}).has(reference, "rawpack.reader") is exists
 
 
 def test_the_checks_see_all_modules() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from mutate import mutations
-from rooms import FOLDERS, ROOMS, ROOT, Import, imports, level_of, modules, parsed, room_of, rooms_in
+from rooms import FOLDERS, ROOMS, ROOT, imports, imports_of, level_of, modules, nodes_of, parsed, room_of, rooms_in
 from tests_for import nearest
 
 KNOWN: dict[tuple[str, str], str] = {
@@ -26,16 +26,11 @@ SAME_NAME: dict[str, str] = {}
 
 
 @cache
-def all_imports() -> list[Import]:
-    return list(imports())
-
-
-@cache
 def climbing() -> set[tuple[str, str]]:
     """Imports of a room by one that is listed below it."""
     return {
         (one.source, one.target)
-        for one in all_imports()
+        for one in imports()
         if one.source.split(".")[0] == one.target.split(".")[0]
         and room_of(one.source) != room_of(one.target)
         and level_of(one.source) > level_of(one.target)
@@ -60,26 +55,39 @@ def test_no_exception_outlives_its_reason() -> None:
 
 def test_the_reader_does_not_know_the_packer() -> None:
     """Imports run from the packer to the reader, wherever they are in a module: but for one, which is lazy."""
-    found = {(one.source, one.target) for one in all_imports() if not one.source.startswith("rawpack_packer")}
+    found = {(one.source, one.target) for one in imports() if not one.source.startswith("rawpack_packer")}
     assert {(source, target) for source, target in found if "rawpack_packer" in target} == DOORS
 
 
+def test_the_command_line_has_one_door() -> None:
+    """Its modules import `api` and what rooms offer in their `__init__`, nothing from deeper inside."""
+    deep = {
+        (one.source, one.target)
+        for one in imports()
+        if one.source.startswith("rawpack_packer.cli") and one.target.startswith("rawpack_packer.")
+        if one.target.count(".") > 1 and not one.target.startswith("rawpack_packer.cli.")
+    }
+    assert deep == set()
+
+
 def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
-    """At the top, in a function, under TYPE_CHECKING, relative, of a name and of a module."""
+    """At the top, in a function, under TYPE_CHECKING, in any statement, relative, of a name and of a module."""
     source = tmp_path / "fill.py"
     source.write_text(
         "from typing import TYPE_CHECKING\nimport rawpack.errors\nfrom rawpack.order import shuffled\n"
         "if TYPE_CHECKING:\n    from rawpack.reader import Reader\n"
-        "def f():\n    from .slots import Slot\n    from ..disk import npy\n"
+        "def f():\n    from .slots import Slot\n    try:\n        with x:\n            from ..disk import npy\n"
+        "    except E:\n        import rawpack.words\n    finally:\n        import rawpack.checks\n"
+        "match x:\n    case 1:\n        import rawpack.native\n"
     )
-    among = modules() | {"rawpack.workers.fill": source}
-    found = {(one.target, one.for_types) for one in imports(among) if one.source == "rawpack.workers.fill"}
+    found = {(one.target, one.for_types) for one in imports_of({"rawpack.workers.fill": source}, modules())}
     assert found == {
         ("rawpack.errors", False),
         ("rawpack.order.shuffled", False),
         ("rawpack.reader", True),
         ("rawpack.workers.slots", False),
         ("rawpack.disk.npy", False),
+        *((f"rawpack.{name}", False) for name in ("words", "checks", "native")),
     }
 
 
@@ -88,7 +96,7 @@ def classes() -> dict[str, list[str]]:
     """The name of each class without leading underscores -> where it is defined."""
     found = defaultdict(list)
     for name, path in modules().items():
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 found[node.name.lstrip("_")].append(f"{name}:{node.lineno}")
     return found

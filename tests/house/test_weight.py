@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import weigh
 from rooms import ROOT
@@ -27,22 +29,23 @@ def known(told: int, *, _said: str = "") -> int:
 # code, which is no comment
 """)
 '''
+weighed = cache(weights)
 CLEAN = '"packer/rawpack_packer/sources/look" = { lines = '
 
 
 def test_what_is_written_is_what_the_code_weighs() -> None:
     """A figure that rose has a reason beside it; one that fell was written down."""
-    wrong = differences(weights(), written(weigh.FILE.read_text("utf-8")))
+    wrong = differences(weighed(), written(weigh.FILE.read_text("utf-8")))
     assert not wrong, "\n".join(wrong)
 
 
 def test_the_file_is_as_the_script_writes_it() -> None:
     text = weigh.FILE.read_text("utf-8")
-    assert renewed(weights(), written(text)) == text
+    assert renewed(weighed(), written(text)) == text
 
 
 def test_rooms_written_anew_have_no_such_words() -> None:
-    assert weights()["packer/rawpack_packer/sources/look"][1:] == (0, 0, 0, 0)
+    assert weighed()["packer/rawpack_packer/sources/look"][1:] == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
@@ -50,7 +53,7 @@ def test_every_kind_of_source_is_weighed(kind: SourceKind) -> None:
     """Where the module is that opens it."""
     module = str(kind.open).partition(":")[0].replace(".", "/")
     path = ROOT / "packer" / "rawpack_packer" / "sources" / f"{module}.py"
-    assert place_of(path if path.exists() else path.with_suffix("") / "__init__.py") in weights()
+    assert place_of(path if path.exists() else path.with_suffix("") / "__init__.py") in weighed()
 
 
 def test_lines_and_words_are_counted() -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from rooms import ROOT
+from rooms import ROOT, nodes_of, parsed
 
 FOR_DEVELOPERS = {
     "CONTRIBUTING.md",
@@ -130,10 +130,10 @@ MAY_BE_PLURAL = {
 """(module, number) -> why its noun is in the plural."""
 
 
-def uncounted(source: str) -> Iterator[str]:
+def uncounted(tree: ast.AST) -> Iterator[str]:
     """The expression of each number in a message that is followed by a noun in the plural: what surely is a number, as
     it is computed or printed so."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(tree):
         parts = node.values if isinstance(node, ast.JoinedStr) else []
         for number, text in pairwise(parts):
             noun = re.match(rf" ([a-z]+ )?({NOUNS})\b", str(getattr(text, "value", "")))
@@ -151,7 +151,7 @@ def test_a_number_agrees_with_its_noun() -> None:
         for folder in folders
         for path in CODE
         if path.is_relative_to(folder) and "sources" not in path.parts and "testing" not in path.parts
-        for number in uncounted(path.read_text("utf-8"))
+        for number in uncounted(parsed(path))
     }
     assert numbers - set(MAY_BE_PLURAL) == set(), "use count(number, noun)"
     assert set(MAY_BE_PLURAL) - numbers == set(), "delete it from MAY_BE_PLURAL"
@@ -166,4 +166,4 @@ def test_a_number_agrees_with_its_noun() -> None:
     ],
 )  # fmt: skip
 def test_such_a_number_would_be_found(line: str, count: int) -> None:
-    assert len([*uncounted(line)]) == count
+    assert len([*uncounted(ast.parse(line))]) == count

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
-from rooms import FOLDERS
+from rooms import FOLDERS, nodes_of, parsed
 
 MODULE = "rawpack/system/writing.py"
 ALLOWED: dict[tuple[str, str], str] = {
@@ -41,9 +41,9 @@ READING = {"O_RDONLY", "OPEN_FLAGS"}
 """Flags of `os.open` that only read."""
 
 
-def making(source: str) -> Iterator[tuple[int, str]]:
+def making(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and name of each call that makes, writes or renames a file or a folder."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
@@ -75,7 +75,7 @@ def found() -> dict[tuple[str, str], list[int]]:
     for package, path in paths:
         where = f"{package}/{path.relative_to(FOLDERS[package]).as_posix()}"
         if where != MODULE:
-            for line, name in making(path.read_text("utf-8")):
+            for line, name in making(parsed(path)):
                 calls.setdefault((where, name), []).append(line)
     return calls
 
@@ -99,8 +99,8 @@ def test_files_are_made_in_one_module() -> None:
 )  # fmt: skip
 def test_what_makes_a_file_is_seen(line: str) -> None:
     """The check itself, in a function as at the top."""
-    assert len([*making(line)]) == 1
-    assert len([*making(f"def f():\n    with {line} as file:\n        pass\n")]) == 1
+    assert len([*making(ast.parse(line))]) == 1
+    assert len([*making(ast.parse(f"def f():\n    with {line} as file:\n        pass\n"))]) == 1
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_what_makes_a_file_is_seen(line: str) -> None:
     ],
 )  # fmt: skip
 def test_what_makes_none_is_let_pass(line: str) -> None:
-    assert [*making(line)] == []
+    assert [*making(ast.parse(line))] == []
 
 
 def test_the_module_makes_files() -> None:
     """The exception for it is needed."""
-    assert [*making((FOLDERS["rawpack"].parent / MODULE).read_text("utf-8"))]
+    assert [*making(parsed(FOLDERS["rawpack"].parent / MODULE))]

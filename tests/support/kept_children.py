@@ -138,18 +138,26 @@ class _KeptTemplate(Template):
 
 class _Nursery:
     """Forks the children that are started without a template: a process that has loaded what they need. See
-    `Launcher`. A child in other surroundings than those of the first test is started as a plain process."""
+    `Launcher`. A child in other surroundings is started as a plain process; after three with the same, the nursery
+    moves there: all pages of the documentation run in the same."""
 
     def __init__(self) -> None:
         self.running: _SharedTemplate | None = None
         self._forked: list[template.ForkedProcess] = []
         self._key = _surroundings()
+        self._last, self._times = self._key, 0
         self._lock = RLock()
 
     def launch(self, ends: Ends, channel: Channel) -> Process | None:
         with self._lock:
-            if self._key != _surroundings():
-                return None
+            last, self._last = self._last, _surroundings()
+            self._times = self._times + 1 if self._last == last else 1
+            if self._key != self._last:
+                if self._times > 3:
+                    self.close()
+                if self._times <= 3 or self.running is not None:
+                    return None
+                self._key = self._last
             if self.running is not None and not self.running.lives():
                 self.close(also_used=True)
             if self.running is None:
