@@ -221,8 +221,8 @@ class Recorder:
             self._lines |= outer
 
     def _watch(self, on: bool) -> None:
-        """Note lines from now on, or no more. From Python 3.12 on, each is noted once a test, which costs next to nothing;
-        before, a trace function makes tests several times slower."""
+        """Note lines from now on, or no more. From Python 3.12 on, each is noted once a test, which costs next to
+        nothing; before, a trace function makes tests several times slower."""
         if sys.version_info >= (3, 12):
             if on:
                 sys.monitoring.use_tool_id(_TOOL, "rawpack")
