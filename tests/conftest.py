@@ -113,11 +113,15 @@ def slices() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def packs_here() -> Iterator[None]:
     """Pack in this process where a test does not say `workers`: to start others takes ten times as long as to pack what
-    tests pack. Commands that are processes of their own choose for themselves."""
+    tests pack. Commands that are processes of their own choose for themselves. Nor wait for the disk."""
     if find_spec("rawpack_packer") is None:
         yield
         return
+    from unsynced import leave_unsynced
+
     from rawpack_packer.job.options import RunOptions
+
+    leave_unsynced()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunOptions, "processes", property(lambda options: options.workers or 0))
