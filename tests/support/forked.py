@@ -100,11 +100,14 @@ def _main(code: str, args: Sequence[str]) -> int:
 
 def main() -> None:
     # Before the forks.
+    from unsynced import leave_unsynced
+
     import rawpack.workers.pool  # noqa: F401
     import rawpack_packer.api
     import rawpack_packer.cli.pack
     import rawpack_packer.job.summary  # noqa: F401
 
+    leave_unsynced()
     for line in sys.stdin:
         answer: Any = _run(*json.loads(line))
         print(json.dumps(answer), flush=True)
