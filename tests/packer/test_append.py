@@ -348,7 +348,7 @@ def test_an_append_killed_at_any_step_leaves_the_old_store_or_the_new(tmp_path: 
     shutil.copytree(store, tmp_path / "undisturbed")
     undisturbed = settled(appended(second, tmp_path / "undisturbed", "--max-rejects", 1))
     (tmp_path / "killed").mkdir()
-    every = 1 if os.environ.get("RAWPACK_SOAK") else 3
+    every = 1 if os.environ.get("RAWPACK_SOAK") else 5
     ran = subprocess.run(
         [sys.executable, str(Path(__file__).parents[1] / "support" / "append_child.py"),
          str(second), str(store), str(tmp_path / "killed"), "0", str(every)],

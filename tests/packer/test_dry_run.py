@@ -30,6 +30,7 @@ from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
 
 COUNT = 200
+SIZED_AND_NOT = (("memmap", "128"), ("hdf5", "keep"), ("hdf5-gzip", "128"))
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,15 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """168 images of 30 sizes."""
+    root = tmp_path_factory.mktemp("several")
+    for k in range(168):
+        save(root / f"{k:03d}.jpg", picture(60 + k % 30, 90, k))
+    return root
+
+
 def planned(*args: object) -> dict[str, Any]:
     # However busy the machine is, as many samples are tried as on an idle one.
     with mock.patch("rawpack_packer.job.estimate._PATIENCE_S", 120.0):
@@ -53,10 +63,16 @@ def planned(*args: object) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("size", ["128", "keep"])
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip", "lmdb"])
+@pytest.mark.parametrize(
+    ("layout", "size"),
+    [
+        *(("memmap", "keep"), ("hdf5", "128"), ("hdf5-gzip", "keep"), ("lmdb", "128"), ("lmdb", "keep")),
+        *(pytest.param(*one, marks=pytest.mark.soak) for one in SIZED_AND_NOT),
+    ],
+)
 def test_a_dry_run_knows_what_the_run_will_take(source: Path, tmp_path: Path, layout: str, size: str) -> None:
-    """Samples, rejects among those tried, and bytes within a tenth of what the store then has; nothing is written."""
+    """Samples, rejects among those tried, and bytes within a tenth of what the store then has; nothing is written. In
+    an ordinary run, of each layout of raw pixels with one size or none."""
     options = ["--workers", 1, "--size", size, *FORMATS[layout], source, tmp_path / "store"]
     plan = planned(*options)
     assert list(tmp_path.iterdir()) == []
@@ -181,7 +197,7 @@ def test_samples_that_kill_the_decoder_do_not_kill_the_estimate(source: Path, tm
 
 def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source: Path, tmp_path: Path) -> None:
     """Also where only the images tell how much they will take."""
-    for layout, size in (("memmap", "64"), ("lmdb", "64"), ("lmdb", "keep"), ("hdf5", "keep")):
+    for layout, size in (("memmap", "64"), ("lmdb", "64"), ("hdf5", "keep")):
         with mock.patch("rawpack_packer.destination.folder.free_bytes", return_value=50_000):
             ran = run_here("pack", "--workers", 1, *FORMATS[layout], "--size", size, source, tmp_path / "store")
         assert ran.code == 2, (layout, size)
@@ -212,17 +228,20 @@ def test_where_nothing_can_be_written_no_space_is_asked_for(source: Path) -> Non
     assert "free" not in ran.err
 
 
-@pytest.mark.parametrize("options", ["", "--compression gzip", "--size keep", "--size keep --compression gzip"])
-def test_hdf5_is_not_refused_where_it_fits(tmp_path: Path, options: str) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        *("", "--size keep --compression gzip"),
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ("--compression gzip", "--size keep")),
+    ],
+)
+def test_hdf5_is_not_refused_where_it_fits(several: Path, tmp_path: Path, options: str) -> None:
     """What a run to hdf5 needs beside the store is the spool of the parts that run at its end, and not one more for
     each worker: 168 images in parts of 64, 64 and 40 fit where shards and spools of the last two do."""
-    root = tmp_path / "source"
-    for k in range(168):
-        save(root / f"{k:03d}.jpg", picture(60 + k % 30, 90, k))
     size = [] if "--size" in options else ["--size", "40"]
-    args = ["--format", "hdf5", "--workers", 2, "--shard-size", 1, *size, *options.split(), root, tmp_path / "store"]
+    args = ["--format", "hdf5", "--workers", 2, "--shard-size", 1, *size, *options.split(), several, tmp_path / "store"]
     plan = planned(*args)
-    store = pack(root, tmp_path / "store", *args[:2], *args[4:-2])
+    store = pack(several, tmp_path / "store", *args[:2], *args[4:-2])
     took = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
     assert 0.93 < plan["store_bytes"] / took < 1.07
     if "keep" in options:

@@ -143,7 +143,10 @@ def strace() -> str:
     return program
 
 
-@pytest.mark.parametrize(("layout", "workers"), [("memmap", 1), ("hdf5", 0), ("hdf5-gzip", 0), ("lmdb", 0)])
+@pytest.mark.parametrize(
+    ("layout", "workers"),
+    [("memmap", 1), ("hdf5", 0), pytest.param("hdf5-gzip", 0, marks=pytest.mark.soak), ("lmdb", 0)],
+)
 def test_nothing_gets_its_name_before_the_disk_has_it(strace: str, tmp_path: Path, layout: str, workers: int) -> None:
     """Of every file: all data synced, then the rename, then its folder synced; no file is written after its rename.
 

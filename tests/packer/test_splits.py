@@ -465,7 +465,7 @@ def test_a_set_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     undisturbed = settled(packed(source, tmp_path / "undisturbed", *options))
     dice, sets, kills, finished = random.Random(5), tmp_path / "sets", 0, dict[str, Any]()
     for after in (0, 3, 7, 8, None):
-        with started("pack", "--workers", 2, *options, source, sets) as run:
+        with started("pack", "--workers", 1, *options, source, sets) as run:
             while after is not None and run.poll() is None:
                 done = len(list(sets.glob("*/shard-*")))
                 if done >= after and (after or (sets / "splits.json").exists()):

@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
 import rawpack_packer
 from rawpack import Reader
+from rawpack_packer import recipe
 
 Pixels = NDArray[Any]
-COUNT = 67
-"""Samples: three more than the smallest shard holds."""
+LEAST = 32
+"""Samples of the smallest shard here: half of what it is elsewhere."""
+COUNT = LEAST + 3
 SIZES = ((12, 16), (9, 7), (16, 5))
 FIELDS: dict[str, Any] = {
     "inverted": "image", "target": "image", "gray": "image", "depth": "image", "heat": "image", "seg": "mask",
@@ -124,9 +127,10 @@ def pack(folder: Path, layout: str, *, one_size: bool = True, floats: bool | Non
     store, floats = folder / f"{layout}-{'one' if one_size else 'keep'}", layout != "lmdb" if floats is None else floats
     given, fields = Samples(one_size=one_size, floats=floats), fields_of(floats=floats)
     image = {} if one_size else {"image": ("uint8", (None, None, 3)), "size": "keep"}
-    made = rawpack_packer.pack(
-        given, store, fields=fields, workers=0, shard_size="1", **image, **LAYOUTS[layout], **options
-    )
+    with mock.patch.object(recipe, "_MIN_PART", LEAST):
+        made = rawpack_packer.pack(
+            given, store, fields=fields, workers=0, shard_size="1", **image, **LAYOUTS[layout], **options
+        )
     assert made.manifest.rejects.count == 0
     return store
 
