@@ -48,8 +48,7 @@ def _one_by_one(objects: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(objects, values, strict=True)) for values in zip(*objects.values(), strict=True)]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("form", ["lists", "one by one"])
+@pytest.mark.parametrize(("form", "workers"), [("lists", 0), ("one by one", 1)])
 def test_objects_of_a_dataset_of_hugging_face(tmp_path: Path, form: str, workers: int) -> None:
     """Boxes end where their width and height say, since one would otherwise end before it begins; classes have the
     names of the features, also those without a box."""

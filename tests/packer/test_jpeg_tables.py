@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from pictures import picture, save
 from PIL import Image, ImageFile
+from reading import SOAK
 from running import pack, run_here
 
 from rawpack import Reader, UsageError, jpeg
@@ -147,11 +148,12 @@ def test_files_are_as_those_with_standard_tables(sampling: str | None, factor: t
 
 @pytest.mark.parametrize(("options", "most"), [({}, 0.3), ({"subsampling": "444"}, 1), ({"color": "gray"}, 1)])
 def test_a_quality_loses_what_it_loses_with_the_standard_tables(photos: Path, options: Any, most: float) -> None:
-    """Of real photographs at 256 pixels: the same PSNR in the mean, about, in fewer bytes."""
+    """Of real photographs at 256 pixels: the same PSNR in the mean, about, in fewer bytes; at the lowest and the
+    highest of four qualities, and at all in a long run."""
     color = options.get("color", "rgb")
     raw = make_recipe(color=color)
     images = [prepare(path.read_bytes(), raw).image for path in sorted(photos.rglob("*.*"))[::16]]
-    for quality in (50, 75, 90, 98):
+    for quality in (50, 75, 90, 98) if SOAK else (50, 98):
         found = []
         for tables in ("jpegli", "standard"):
             stored = [to_jpeg(image, recipe_of(quality=quality, jpeg_tables=tables, **options)) for image in images]

@@ -34,18 +34,26 @@ from rawpack_packer.job import commit
 _NAMES = [f"{folder}/{i}.png" for folder in ("cat", "dog") for i in range(5)]
 
 
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what is the same for all tests: the images, and a store of them."""
+    root = tmp_path_factory.mktemp("once")
     for i, name in enumerate(_NAMES):
-        path = tmp_path / "photos" / name
+        path = root / "photos" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(path), np.full((8, 8, 3), i, np.uint8))
-    return tmp_path / "photos"
+    running.pack(root / "photos", root / "store", "--size", 8)
+    return root
 
 
 @pytest.fixture
-def store(photos: Path, tmp_path: Path) -> Path:
-    return running.pack(photos, tmp_path / "store", "--size", 8)
+def photos(once: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(once / "photos", tmp_path / "photos"))
+
+
+@pytest.fixture
+def store(once: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(once / "store", tmp_path / "store"))
 
 
 def _table(path: Path, *rows: dict[str, Any]) -> Path:

@@ -33,7 +33,7 @@ pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 from store_server import Server, find_by_itself, limit_spools, on, serving, slow, status
 
 TABLES = Path(__file__).parents[1] / "support" / "fixtures" / "huggingface" / "checkout" / "data"
-SHARDS, SAMPLES = 6, 100
+SHARDS, SAMPLES = 6, 60
 """Shards of a WebDataset, and the samples in each."""
 SMALL = ("--size", 32, "--shard-size", 1)
 
@@ -253,7 +253,7 @@ def test_what_urls_need_is_named_before_their_kind_is_asked_for(url: str, tmp_pa
 def test_plan_takes_urls(server: Server, tmp_path: Path) -> None:
     """A URL and a pattern of several: what was fetched is removed, and the command has the URL."""
     (tmp_path / "tmp").mkdir()
-    quick = ("--quiet", "--json", "--budget", "1s", "--workers", 1, "--batch", 4, "--size", 16, "--format", "memmap")
+    quick = ("--quiet", "--json", "--budget", "0.1s", "--workers", 1, "--batch", 4, "--size", 16, "--format", "memmap")
     for name in ("photos.tar", "train-{000..005}.tar"):
         url = f"{server.url}/bucket/{name}"
         ran = run_here("plan", *quick, "--tmp", tmp_path / "tmp", url)

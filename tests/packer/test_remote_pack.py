@@ -113,11 +113,13 @@ def test_again(server: Server, arrays: Path) -> None:
     assert {name.partition(".")[2] for name in uploaded(server) if name.startswith("shard-")} == {"h5"}
 
 
-@pytest.mark.parametrize("moment", ["shard-00003", "store.json"])
-def test_killed(server: Server, arrays: Path, plain: dict[str, bytes], tmp_path: Path, moment: str) -> None:
+@pytest.mark.parametrize(("moment", "workers"), [("shard-00003", 1), ("store.json", 0)])
+def test_killed(
+    server: Server, arrays: Path, plain: dict[str, bytes], tmp_path: Path, moment: str, workers: int
+) -> None:
     """Killed at any moment, the same command goes on; what is there is no store until all of it is."""
     server.faults.append(on(moment, slow(30), 1, method="PUT"))
-    with started("pack", "--workers", 1, "--shard-size", 1, arrays, URL) as process:
+    with started("pack", "--workers", workers, "--shard-size", 1, arrays, URL) as process:
         wait_until(lambda: server.asked(moment, "PUT") == 1, f"{moment} is being uploaded")
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -209,7 +211,7 @@ def test_one_run_at_a_time(server: Server, arrays: Path, plain: dict[str, bytes]
     """A second run to the same URL is refused while the first is at work, and disturbs nothing."""
     refused = threading.Event()
     server.faults.append(on("shard-00002", lambda request: not refused.wait(120), 1, method="PUT"))
-    with started("pack", "--workers", 1, "--shard-size", 1, arrays, URL) as process:
+    with started("pack", "--workers", 0, "--shard-size", 1, arrays, URL) as process:
         wait_until(lambda: server.asked("shard-00002", "PUT") == 1, "a shard is being uploaded")
         ran = run(arrays, "--restart")
         assert ran.code == 2

@@ -300,16 +300,23 @@ PLANTED: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def undisturbed(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of the listing."""
+    return pack(sources / "list.csv", tmp_path_factory.mktemp("undisturbed") / "store", *SMALL)
+
+
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_table_is_not_used(sources: Path, tmp_path: Path, opens: list[str], name: str) -> None:
+def test_a_planted_table_is_not_used(
+    sources: Path, undisturbed: Path, tmp_path: Path, opens: list[str], name: str
+) -> None:
     """The source is scanned again, and the store is that of an undisturbed run."""
-    pack(sources / "list.csv", tmp_path / "once", *SMALL)
     stop("pack", *SMALL, sources / "list.csv", tmp_path / "store")
     plant(tmp_path / "store", PLANTED[name])
     opens.clear()
     pack(sources / "list.csv", tmp_path / "store", *SMALL)
     assert opens == [str(sources / "list.csv")]
-    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
+    check_files(settled_files(tmp_path / "store"), settled_files(undisturbed))
 
 
 @pytest.mark.parametrize("text", [b"/etc/hostname", b"../../../../x", b"photos/../../."])

@@ -7,13 +7,16 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from folders import files_of
 from pictures import encoded, picture, save
 from videos import encode, looked_through_here  # noqa: F401
 
@@ -37,6 +40,30 @@ def write_again(path: Path) -> None:
     """Write a file's own bytes again, at another time."""
     path.write_bytes(path.read_bytes())
     os.utime(path, ns=(10**18, 10**18))
+
+
+@cache
+def store_of(names: str, layout: str) -> dict[str, bytes]:
+    """The files of a store of small images, of a class with each name in turn."""
+    with TemporaryDirectory() as folder:
+        for i, name in enumerate(names):
+            save(Path(folder) / "images" / name / f"{i}.png", picture(20, 30, i))
+        store = Path(folder) / "store"
+        rawpack_packer.pack(Path(folder) / "images", store, size=16, workers=0, format=layout)
+        return files_of(store)
+
+
+@cache
+def clip() -> bytes:
+    """A video."""
+    with TemporaryDirectory() as folder:
+        return encode(Path(folder) / "clip.mp4", "libx264", 9).read_bytes()
+
+
+def write(root: Path, files: Mapping[str, bytes]) -> None:
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
 
 
 class TestFolder(SourceConformance):
@@ -234,10 +261,7 @@ class TestVideo(SourceConformance):
     def open(self, folder: Path) -> Table:
         root, new = once(folder)
         if new:
-            for name in ("a/one.mp4", "b/two.mp4"):
-                (root / name).parent.mkdir(parents=True)
-                encode(root / name, "libx264", 9)
-            (root / "b" / "bad.mp4").write_bytes(b"no video")
+            write(root, {"a/one.mp4": clip(), "b/two.mp4": clip(), "b/bad.mp4": b"no video"})
         return open_source(root)
 
     def change(self, folder: Path) -> bool:
@@ -251,9 +275,7 @@ class TestStore(SourceConformance):
     def open(self, folder: Path) -> Table:
         store, new = once(folder, "packed")
         if new:
-            for i in range(6):
-                save(folder / "images" / "ab"[i % 2] / f"{i}.png", picture(20, 30, i))
-            rawpack_packer.pack(folder / "images", store, size=16, workers=0, format=self.layout)
+            write(store, store_of("ababab", self.layout))
         return open_stores(store)
 
 
@@ -266,13 +288,11 @@ class TestStores(SourceConformance):
 
     def open(self, folder: Path) -> Table:
         stores = []
-        for name, classes in (("one", "ab"), ("two", "cb")):
+        for name, classes in (("one", "ababa"), ("two", "bcbcb")):
             store, new = once(folder, name)
             stores.append(store)
             if new:
-                for i in range(5):
-                    save(folder / f"images {name}" / sorted(classes)[i % 2] / f"{i}.png", picture(20, 30, i))
-                rawpack_packer.pack(folder / f"images {name}", store, size=16, workers=0)
+                write(store, store_of(classes, "memmap"))
         return open_stores(stores, prefixes=["1/", "2/"])
 
     def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from folders import files_of
 from pictures import picture, save
+from reading import SOAK
 from running import run_here, stop_of
 
 import rawpack_packer
@@ -195,7 +196,8 @@ def in_parquet(place: Path, folder: Path) -> Path:
 
 @pytest.mark.parametrize("form", ["listing", "parquet", "pattern", "frame"])
 def test_groups_by_a_column_stay_together(form: str, place: Path, tmp_path: Path) -> None:
-    """Each subject is in one split; shares count subjects; a seed draws others; resuming needs the same groups."""
+    """Each subject is in one split; shares count subjects; a seed draws others, as a listing shows, and in a long run
+    each form; resuming needs the same groups."""
     source: Any = {"listing": place / "list.csv", "pattern": place / "img"}.get(form)
     options: dict[str, Any] = {"size": 8, "workers": 0}
     if form == "parquet":
@@ -206,17 +208,18 @@ def test_groups_by_a_column_stay_together(form: str, place: Path, tmp_path: Path
         pandas = pytest.importorskip("pandas")
         source = pandas.read_csv(place / "list.csv").assign(path=lambda frame: f"{place}/" + frame["path"])
     drawn = set()
-    for seed in range(4):
+    seeds = range(4 if SOAK or form == "listing" else 1)
+    for seed in seeds:
         sets = tmp_path / str(seed)
         rawpack_packer.pack_splits(source, sets, holdout={"val": 0.34}, group_by="subject", seed=seed, **options)
         found = subjects(sets)
         assert sorted(found["train"] + found["val"]) == [1, 2, 3, 4, 5, 6]
         assert (len(found["val"]), counts(sets)) == (2, {"train": 8, "val": 4})
         drawn.add(tuple(found["val"]))
-    assert len(drawn) > 1
+    assert len(drawn) > 1 or len(seeds) == 1
     assert json.loads((sets / "splits.json").read_bytes())["group_by"] == "subject"
     with pytest.raises(UsageError, match=r"the splits differ: .*group_by='subject' then"):
-        rawpack_packer.pack_splits(source, sets, holdout={"val": 0.34}, seed=3, **options)
+        rawpack_packer.pack_splits(source, sets, holdout={"val": 0.34}, seed=seeds[-1], **options)
     with pytest.raises(UsageError, match=r"group_by='nothing': .* has no such column that is known now.*subject"):
         rawpack_packer.pack_splits(source, tmp_path / "no", holdout={"val": 0.34}, group_by="nothing", **options)
 

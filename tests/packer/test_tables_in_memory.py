@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from pictures import encoded, picture
 from PIL import Image
+from reading import SOAK
 from running import reader_of as packed
 
 import rawpack_packer
@@ -48,6 +49,14 @@ class Lazy:
         return self.samples[i]
 
 
+def pairs(one: list[Any], two: list[Any], three: list[Any]) -> list[tuple[Any, Any, Any]]:
+    """Of the values of three parameters, so many combinations that any two values occur together; all in a long run."""
+    return [
+        (a, b, c) for i, a in enumerate(one) for j, b in enumerate(two) for k, c in enumerate(three)
+        if SOAK or k == (i + j) % len(three)
+    ]  # fmt: skip
+
+
 def rows_of(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -66,9 +75,15 @@ def files(count: int) -> list[bytes]:
     return [encoded(picture(4, 4, i)) for i in range(count)]
 
 
-@pytest.mark.parametrize("form", ["records", "columns", "dataset", "pandas", "polars"])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("form", "workers"),
+    [
+        *((form, 0) for form in ("records", "columns", "dataset", "pandas", "polars")),
+        *((form, 2) for form in ("records", "columns", "dataset", "pandas", "polars") if SOAK or form == "dataset"),
+    ],
+)
 def test_text_labels_are_the_classes_of_the_same_csv(form: str, workers: int, paths: list[str], tmp_path: Path) -> None:
+    """In whatever form they are, and read by workers: of one form, or of each in a long run."""
     with (tmp_path / "table.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("path", "label"), *zip(paths, BREEDS, strict=True)])
     wanted = packed(tmp_path / "table.csv", tmp_path / "csv", size="keep")
@@ -525,9 +540,9 @@ def test_one_hot_labels_are_refused_with_what_numbers_them(form: str, tmp_path: 
     assert len(packed(source, tmp_path / "kept")) == N
 
 
-@pytest.mark.parametrize("form", ["pandas", "polars", "arrow"])
-@pytest.mark.parametrize("first", [[], [1], None])
-@pytest.mark.parametrize("number", [int, float, bool])
+@pytest.mark.parametrize(
+    ("form", "first", "number"), pairs(["pandas", "polars", "arrow"], [[], [1], None], [int, float, bool])
+)
 def test_lists_of_different_lengths_are_ragged(form: str, first: Any, number: type, tmp_path: Path) -> None:
     """As in listings, whatever the first one is; a missing one is an array of length 0."""
     values = [first, [2, 3], None, [4, 5, 6], []]
@@ -557,9 +572,10 @@ def test_lists_of_lists_of_different_lengths(form: str, tmp_path: Path) -> None:
     assert packed(source, tmp_path / "s", fields={"x": "str"}).column("x") == ["[[1], [2, 3]]", "[[4]]"]
 
 
-@pytest.mark.parametrize("form", ["pandas", "pandas of arrow", "polars", "arrow"])
-@pytest.mark.parametrize("first", [[], [[1, 2]], None])
-@pytest.mark.parametrize("number", [int, float])
+@pytest.mark.parametrize(
+    ("form", "first", "number"),
+    pairs(["pandas", "pandas of arrow", "polars", "arrow"], [[], [[1, 2]], None], [int, float]),
+)
 def test_lists_of_pairs_that_differ_in_length_are_ragged(form: str, first: Any, number: type, tmp_path: Path) -> None:
     """As in listings: points, or boxes, of which the summary says that nobody declared them."""
     values = [first, [[2, 3], [4, 5]], None, [[4, 5], [6, 7], [8, 9]], []]
@@ -584,9 +600,10 @@ def test_large_labels_among_objects_are_not_rounded(tmp_path: Path) -> None:
     assert (reader.fields["label"].dtype, reader.column("label").tolist()) == ("int64", [BIG, -1, 3])
 
 
-@pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "pandas of arrow"])
-@pytest.mark.parametrize("first", [[], ["a", "b"], None])
-@pytest.mark.parametrize("declared", [None, {"x": "str[?]"}])
+@pytest.mark.parametrize(
+    ("form", "first", "declared"),
+    pairs(["pandas", "polars", "arrow", "pandas of arrow"], [[], ["a", "b"], None], [None, {"x": "str[?]"}]),
+)
 def test_lists_of_texts_in_frames(form: str, first: Any, declared: Any, tmp_path: Path) -> None:
     """Of each library, also where pandas has read them as arrays, and whatever the first one is; a missing one is
     empty."""
