@@ -54,10 +54,10 @@ def pytest_exception_interact(node: pytest.Collector | pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Set both limits again: they are cancelled where a test fails, and what ends its fixtures may hang as well."""
-    if _LIMITS in item.stash:
-        item.config.hook.pytest_timeout_set_timer(item=item, settings=item.stash[_LIMITS])
+    """Set both limits again where a test has failed, which cancels them: what ends its fixtures may hang as well."""
     if item.stash.get(_FAILED, False):
+        if _LIMITS in item.stash:
+            item.config.hook.pytest_timeout_set_timer(item=item, settings=item.stash[_LIMITS])
         # Warnings of what it left open would be errors of the next test.
         for name in ("last_type", "last_value", "last_traceback", "last_exc"):
             vars(sys).pop(name, None)
