@@ -123,7 +123,7 @@ def cropped(image: Pixels, side: int, crop: str, random: Any = np.random) -> Pix
     import cv2
 
     single_threaded()
-    top, left, height, width = random_box(*image.shape[:2], random)
+    top, left, height, width = random_box(image.shape[0], image.shape[1], random)
     box = image[top : top + height, left : left + width]
     sized = cv2.resize(box, (side, side), interpolation=cv2.INTER_AREA)
     return cv2.flip(sized, 1) if random.random() < 0.5 else sized  # type: ignore[return-value]
