@@ -244,7 +244,9 @@ class Recorder:
     def _reached(self, code: CodeType, line: int) -> object:
         if self._is_noted(code):
             self._lines.add((code.co_filename, line))
-        return sys.monitoring.DISABLE if sys.version_info >= (3, 12) else None
+        if sys.version_info >= (3, 12):
+            return sys.monitoring.DISABLE
+        return None
 
     def _is_noted(self, code: CodeType) -> bool:
         path = code.co_filename

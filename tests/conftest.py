@@ -139,21 +139,29 @@ def plugins_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def packs_here() -> Iterator[None]:
-    """Pack in this process where a test does not say `workers`, and what plans try: to start others takes ten times as
-    long as to pack what tests pack. Commands that are processes of their own choose for themselves. Nor wait for the
-    disk."""
+    """Pack in this process where a test does not say `workers`: to start others takes ten times as long as to pack what
+    tests pack. Commands that are processes of their own choose for themselves. Nor wait for the disk."""
     if find_spec("rawpack_packer") is None:
         yield
         return
     from unsynced import leave_unsynced
 
     from rawpack_packer.job.options import RunOptions
-    from rawpack_packer.tune import trial
 
     leave_unsynced()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunOptions, "processes", property(lambda options: options.workers or 0))
+        yield
+
+
+@pytest.fixture(scope="module")
+def trials_here() -> Iterator[None]:
+    """Plans of a module pack what they try in this process, too."""
+    from rawpack_packer.job.options import RunOptions
+    from rawpack_packer.tune import trial
+
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trial, "RunOptions", lambda workers, **options: RunOptions(0, **options))
         yield
 

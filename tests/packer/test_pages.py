@@ -23,6 +23,8 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 if CHROMIUM is None:
     pytest.skip("no Chromium on the PATH lays out the pages", allow_module_level=True)
 
+pytestmark = pytest.mark.usefixtures("trials_here")
+
 PDFTOTEXT = shutil.which("pdftotext")
 WIDTHS = (360, 768, 1300)
 LONG = "a class with a very long name that no column of any page was ever made for " + "x" * 60

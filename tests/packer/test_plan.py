@@ -37,6 +37,8 @@ from rawpack_packer.tune.recommend import Goals, recommend, trades
 from rawpack_packer.tune.system import scratch_folder
 from rawpack_packer.tune.trial import Trial, draw
 
+pytestmark = pytest.mark.usefixtures("trials_here")
+
 QUICK = ("--quiet", "--budget", "0.1s", "--workers", "1", "--batch", "16", "--compression", "none", "--size", "32")
 
 

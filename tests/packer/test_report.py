@@ -24,6 +24,8 @@ import rawpack
 from rawpack_packer.report.figures import Row, comparison, svg
 from rawpack_packer.tune.measure import Figure
 
+pytestmark = pytest.mark.usefixtures("trials_here")
+
 QUICK_PLAN = ("--quiet", "--budget", "0.1s", "--workers", "1", "--batch", "16", "--size", "200")
 QUICK_BENCH = ("--seconds", "0.01", "--rounds", "3", "--workers", "0", "--batch", "8", "--batch", "16", "--no-cold")
 EVIL = "<script>alert(1)<" + '\u2215script> & "quoted" $x^2$'

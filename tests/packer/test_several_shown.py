@@ -26,6 +26,8 @@ from rawpack_packer.tune.candidates import candidates, parse_sides
 from rawpack_packer.tune.loss import compare
 from rawpack_packer.tune.measure import Setting, StoreMeter
 
+pytestmark = pytest.mark.usefixtures("trials_here")
+
 COUNT = 6
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 FIELDS = ("--field", "target:image", "--field", "depth:image")

@@ -266,7 +266,7 @@ def test_files_that_come_later_move_few_others(tmp_path: Path) -> None:
         return {source.key(i): name for name, rows in draw(source, amounts, 3).rows.items() for i in rows.tolist()}
 
     before = splits()
-    for i in range(60):
+    for i in range(30):
         os.link(tmp_path / "source.png", root / "a" / f"new {i}.png")
         after = splits()
         moved = [key for key in before if before[key] != after[key]]

@@ -141,7 +141,7 @@ class Calls(Subject):
         transform = [*(steps("bilinear crops", self.settings) or ()), Normalize(*channels_of(self.settings))]
         line = calls.Line("", "memmap", self.settings.shape[0], "sample", None, lambda: transform)
         began = time.perf_counter()
-        self.calls = calls.count(line, self.settings)["calls"]
+        self.calls = calls.count(line, self.settings, quick=False)["calls"]
         return Epoch(self.settings.batch, time.perf_counter() - began)
 
 
