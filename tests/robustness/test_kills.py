@@ -216,7 +216,7 @@ class Kills:
         return Run(self.scene, line, self.folder / f"{next(self._numbers)}", self.forks)
 
     def undisturbed(self, line: str, *, timed: bool) -> Undisturbed:
-        if line not in self._undisturbed or timed > (self._undisturbed[line].ran.seconds > 0):
+        if line not in self._undisturbed or (timed and not self._undisturbed[line].ran.seconds):
             run = self.run(line)
             ran = run() if timed else run.forked()
             assert ran.code == (1 if "@damaged" in line and line.startswith("inspect") else 0), (line, ran)

@@ -20,7 +20,7 @@ import pytest
 from folders import finished_shards, settled, states_of
 from forked import Forks
 from pictures import linked
-from running import FORMATS, Undisturbed, environment, pack, run_here, started, undisturbed_runs
+from running import FORMATS, Undisturbed, pack, run_here, started, undisturbed_runs
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc"),
@@ -214,9 +214,10 @@ def test_no_run_begins_beside_the_workers_of_a_killed_one(
 
 
 @pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
-def test_half_written_leftovers_are_not_believed(tmp_path: Path, layout: str) -> None:
+def test_half_written_leftovers_are_not_believed(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards without a record, records cut or changed, shards of another size: packed again."""
-    source = linked(tmp_path / "source", 250, (20, 29), bad=(0, 83, 166))
+    monkeypatch.setattr("rawpack_packer.recipe._MIN_PART", PART)
+    source = linked(tmp_path / "source", 4 * PART - 3, (20, 29), bad=(0, 8, 16))
     undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS[layout], *SMALL))
     store = tmp_path / "store"
     with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
@@ -239,7 +240,7 @@ def test_half_written_leftovers_are_not_believed(tmp_path: Path, layout: str) ->
     assert states_of(store)[shards[3].name] == kept
 
 
-def test_a_restart_that_was_killed_leaves_nothing_of_the_old_store(tmp_path: Path) -> None:
+def test_a_restart_that_was_killed_leaves_nothing_of_the_old_store(forks: Forks, tmp_path: Path) -> None:
     """Old shards without a job beside them go away with the next run, whatever their format."""
     source = linked(tmp_path / "source", 70, (20, 29), bad=(0, 23, 46))
     undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS["memmap"], *SMALL))
@@ -254,12 +255,8 @@ def test_a_restart_that_was_killed_leaves_nothing_of_the_old_store(tmp_path: Pat
         "pathlib.Path.unlink = one_then_killed\n"
         "cli.main()\n"
     )
-    killed = subprocess.run(
-        [sys.executable, "-P", "-c", clearing,
-         *map(str, ("pack", *FORMATS["memmap"], *SMALL, "--restart", source, store))],
-        env=environment(), timeout=120, check=False,
-    )  # fmt: skip
-    assert killed.returncode == -signal.SIGKILL
+    killed = forks.run(clearing, "pack", *FORMATS["memmap"], *SMALL, "--restart", source, store)
+    assert killed.code == -signal.SIGKILL
     assert not (store / "store.json").exists()
     assert list(store.glob("shard-*.h5")), "nothing of the old store is left to be removed"
     assert run_here("pack", *FORMATS["memmap"], *SMALL, source, store).code == 0
