@@ -50,7 +50,7 @@ class Lazy:
 
 
 def pairs(one: list[Any], two: list[Any], three: list[Any]) -> list[tuple[Any, Any, Any]]:
-    """Of the values of three parameters, so many combinations that any two values occur together; all in a long run."""
+    """Enough combinations of the values of three parameters that each two values occur together; all in a long run."""
     return [
         (a, b, c) for i, a in enumerate(one) for j, b in enumerate(two) for k, c in enumerate(three)
         if SOAK or k == (i + j) % len(three)

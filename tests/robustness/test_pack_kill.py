@@ -30,7 +30,7 @@ pytestmark = [
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 LAYOUTS = ("memmap", "hdf5", "hdf5-gzip", "lmdb")
 PART = 8
-"""Samples of a part, which are 64 in fact: what is written beside them, and when, is the same."""
+"""Samples of a part, where the product has 64: it writes the same files, in the same order."""
 KILLED = f"""
 import signal, killed_child, rawpack_packer.recipe
 signal.alarm(0)  # long where all steps are tried
