@@ -263,27 +263,30 @@ def test_masks_are_over_an_image_of_their_size_that_can_be_chosen(opened: Any, t
     rawpack.pack(Scenes(), tmp_path / "store", fields=fields, size="keep")
     page = opened(tmp_path / "store", state="screen=sample&row=1")
 
-    def masked() -> list[str]:
-        page.wait_for_selector(".stage img.layer")
-        figures = page.locator("main figure", has=page.locator("img.layer"))
-        return [text.partition(",")[0] for text in figures.locator("figcaption").all_inner_texts()]
+    def wait_for_masks_over(name: str) -> None:
+        """Over this image, and no other: the page is drawn anew after its address has changed."""
+        page.wait_for_function(
+            """name => [...document.querySelectorAll("main figure")].filter(one => one.querySelector("img.layer"))
+            .map(one => one.querySelector("figcaption").innerText.split(",")[0]).join() === name""",
+            arg=name,
+        )
 
     choice = page.get_by_label("masks over")
-    assert masked() == ["image"]
+    wait_for_masks_over("image")
     assert choice.locator("option").all_inner_texts() == ["image", "right"]
     choice.select_option("right")
-    page.wait_for_function("() => location.hash.includes('over=right')")
-    assert masked() == ["right"]
+    wait_for_masks_over("right")
+    assert state_of(page)["over"] == "right"
     page.keyboard.press("Escape")
     page.wait_for_selector(".tile")
     assert "over" not in state_of(page)
     page = opened(tmp_path / "store", state="screen=sample&row=0&over=right")
-    assert masked() == ["right"]
+    wait_for_masks_over("right")
     page.get_by_label("masks over").select_option("image")
-    page.wait_for_function("() => !location.hash.includes('over')")
-    assert masked() == ["image"]
+    wait_for_masks_over("image")
+    assert "over" not in state_of(page)
     page = opened(tmp_path / "store", state="screen=sample&row=0&over=near")  # of another size
-    assert masked() == ["image"]
+    wait_for_masks_over("image")
 
 
 def test_a_training_batch(opened: Any, many: Path) -> None:
@@ -592,7 +595,7 @@ def test_tiny_images_are_squares(opened: Any, tmp_path: Path) -> None:
     rawpack.pack({"image": np.full((2, 1, 1, 3), 200, np.uint8)}, tmp_path / "store", size="keep", workers=0)
     page = opened(tmp_path / "store")
     page.wait_for_selector(".tile img.small")
-    assert page.eval_on_selector(".tile img", "one => getComputedStyle(one).imageRendering") == "pixelated"
+    assert page.eval_on_selector(".tile img.small", "one => getComputedStyle(one).imageRendering") == "pixelated"
     page.click(".tile")
     assert page.locator(".stage img").bounding_box()["width"] >= 256
 
