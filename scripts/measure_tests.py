@@ -137,7 +137,7 @@ def main() -> None:
         path = os.pathsep.join([str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")])
         command = [sys.executable, "-m", "pytest", "-p", "measure_tests", "-n", "4", "--dist", "loadfile"]
         command += ["--no-loadscope-reorder", "-p", "no:cacheprovider", *words]
-        own = {"TEST_COSTS": str(folder), "PYTHONPATH": path}
+        own = {"TEST_COSTS": str(folder), "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}  # as scripts/test
         code = subprocess.run(command, cwd=ROOT, env=os.environ | own, check=False).returncode
         show(folder)
         sys.exit(code)
