@@ -51,13 +51,13 @@ if sys.version_info >= (3, 11) and sys.version_info[3] == "final" and not syscon
 # pip_install VENV ARGUMENTS: by uv where the machine has it, which takes a tenth of pip's time. At a terminal, one line says
 # what is being done; elsewhere silent unless it fails.
 pip_install() {
-  local venv=$1 log=$1/pip.log pid began=$SECONDS
+  local venv=$1 log=$1/pip.log pid option began=$SECONDS
   local -a installer=("$venv/bin/python" -m pip install --disable-pip-version-check)
   shift
   if command -v uv >/dev/null && uv --version >/dev/null 2>&1; then
-    # Told of other places by what pip is configured with, and it chooses from all of them, as pip does.
-    pip_settings "$venv"
+    # It chooses from all places, as pip does, and not only from the first that has a package.
     installer=(uv pip install --python "$venv/bin/python" --index-strategy unsafe-best-match)
+    while read -r option; do installer+=("$option"); done < <(pip_places "$venv")
   fi
   : >"$log"  # read below, perhaps before the process in the background has opened it
   "${installer[@]}" "$@" >"$log" 2>&1 &
@@ -73,17 +73,26 @@ pip_install() {
   }
 }
 
-# pip_settings VENV: where pip looks for packages, by its configuration and environment, for uv, which reads neither.
-pip_settings() {
-  local name value
-  while IFS== read -r name value; do
-    value=${value#\'} value=${value%\'}
-    case $name in
-      *.find-links) export UV_FIND_LINKS=${UV_FIND_LINKS:-${value// /,}} ;;
-      *.index-url) export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$value} ;;
-      *.extra-index-url) export UV_INDEX=${UV_INDEX:-$value} ;;
-    esac
-  done < <("$1/bin/python" -m pip config list 2>/dev/null)
+# pip_places VENV: where pip looks for packages by its configuration and environment, which uv does not read, as options.
+pip_places() {
+  "$1/bin/python" -m pip config list 2>/dev/null | awk -F"='" '
+    { name = $1; sub(/.*\./, "", name); sub(/.$/, "", $2); gsub(/\\n/, " ", $2) }
+    name ~ /^(find-links|extra-index-url)$/ || name == "index-url" && !indexes++ {
+      places = split($2, place, " "); for (i = 1; i <= places; i++) print "--" name "=" place[i]
+    }'
+}
+
+# find_uv FOLDER CHECKOUT: uv on the PATH; where the machine has none, that of CHECKOUT's release tools, which are installed
+# into FOLDER.
+find_uv() {
+  if ! command -v uv >/dev/null || ! uv --version >/dev/null 2>&1; then
+    say "uv, which installs a hundred packages in seconds, and can choose the oldest"
+    "$(find_python)" -m venv "$1/tools"
+    install_tools "$1/tools" "$2"
+    mkdir "$1/uv"
+    ln -s "$1/tools/bin/uv" "$1/uv/uv"
+    PATH=$PATH:$1/uv
+  fi
 }
 
 # make_venv FOLDER CHECKOUT EXTRAS [REQUIREMENTS]: a virtual environment with the checkout installed in editable mode, such
