@@ -16,11 +16,12 @@ from pathlib import Path
 from types import MemberDescriptorType
 from typing import Any
 
+from rooms import parse
+
 from publishing import api
 from publishing.navigation import ROOT, names, sections
 from publishing.notebooks import as_markdown
 from publishing.staging import Sources
-from rooms import parse
 
 _PICTURE = re.compile(r"<picture>.*?</picture>\n*|!\[[^\]]*\]\([^)]*\)\n*", re.DOTALL)
 _API = ROOT / "docs" / "reference" / "python.md"
