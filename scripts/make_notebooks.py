@@ -58,7 +58,7 @@ def executed(notebook: Any, folder: Path, environment: Mapping[str, str], kernel
     # A kernel that was slow puts out a text in pieces.
     client = NotebookClient(copy, kernel, timeout=200, kernel_name="python3", coalesce_streams=True, resources=where)
     client.execute(env=dict(environment))
-    if kernel is not None:
+    if kernel is not None and client.kc is not None:
         client.kc.stop_channels()
     paths = re.compile(rf"{re.escape(os.path.realpath(folder))}/tmp\w+/")
     # The rest is of the machine that ran it.
