@@ -36,7 +36,6 @@ from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCro
 from rawpack.transforms.randomness import Random
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_SECONDS = 2.0
 BATCH = 64
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
 _HEAD = ("", "bytes on disk", "images/s", "first batch", "speed")
@@ -56,6 +55,7 @@ def main() -> None:
     )
     parser.add_argument("--measure", choices=_WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--augment", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each way to read (default: %(default)s)")
     asked = parser.parse_args()
     if asked.torch:
         sys.path.append(asked.torch)
@@ -103,6 +103,7 @@ def in_a_process_of_its_own(
 ) -> tuple[float, float]:
     """What `measure` returns: what one way has loaded would make the next look quick to start."""
     options = [*(["--torch", asked.torch] if asked.torch else []), *(["--augment"] if augment else [])]
+    options += ["--seconds", str(asked.seconds)]
     command = [sys.executable, __file__, *options, "--measure", way, str(folder), str(asked.stores[0])]
     first_s, rate = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return first_s, rate
@@ -117,7 +118,7 @@ def measure(opened: Open, asked: argparse.Namespace) -> tuple[float, float]:
         first_s = first_s or time.perf_counter() - began
         look(images)
     count, began = 0, time.perf_counter()
-    while time.perf_counter() - began < _SECONDS:
+    while time.perf_counter() - began < asked.seconds:
         for images in epochs:
             count += len(images)
             look(images)

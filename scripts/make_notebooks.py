@@ -50,13 +50,16 @@ def main() -> None:
         sys.exit("run python scripts/make_notebooks.py")
 
 
-def executed(notebook: Any, folder: Path, environment: Mapping[str, str]) -> Any:
-    """A copy with new outputs, run in a folder. Raises nbclient's CellExecutionError for a cell that fails."""
+def executed(notebook: Any, folder: Path, environment: Mapping[str, str], kernel: Any = None) -> Any:
+    """A copy with new outputs, run in a folder. kernel: a manager, which starts it the first time, and keeps it. Raises
+    nbclient's CellExecutionError for a cell that fails."""
     copy = _NBFORMAT.from_dict(notebook)
     where = {"metadata": {"path": str(folder)}}
     # A kernel that was slow puts out a text in pieces.
-    client = NotebookClient(copy, timeout=200, kernel_name="python3", coalesce_streams=True, resources=where)
+    client = NotebookClient(copy, kernel, timeout=200, kernel_name="python3", coalesce_streams=True, resources=where)
     client.execute(env=dict(environment))
+    if kernel is not None and client.kc is not None:
+        client.kc.stop_channels()
     paths = re.compile(rf"{re.escape(os.path.realpath(folder))}/tmp\w+/")
     # The rest is of the machine that ran it.
     copy.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}

@@ -80,7 +80,7 @@ def read_files(photos: Path, torch: str | None) -> dict[str, tuple[float, float]
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder, "store")
         subprocess.run([sys.executable, "-m", "rawpack", "pack", "--quiet", str(photos), str(store)], check=True)
-        settings = argparse.Namespace(torch=torch, stores=[store])
+        settings = argparse.Namespace(torch=torch, stores=[store], seconds=2.0)
         for _ in range(_ROUNDS):
             for way, augment in measured:
                 source = store if way == "store" else photos

@@ -13,10 +13,12 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
+from kept import of_each
 from made import write
-from rooms import FOLDERS, ROOT, parsed, rooms_in
+from rooms import FOLDERS, ROOT, modules, parsed, rooms_in
 
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- tree:begin: made by scripts/make_tree_docs.py -->", "<!-- tree:end -->"
@@ -27,10 +29,19 @@ _SHORT = 72
 
 def summary(module: Path) -> str:
     """The first sentence of a module's docstring."""
-    text = ast.get_docstring(parsed(module)) or ""
+    text = _docstrings()[module]
     first = " ".join(text.split("\n\n")[0].split())
     first = re.split(r"(?<=[a-z0-9`)])\. ", first)[0].rstrip(".")
     return first if len(first) <= _MAX else first[: _MAX - 3].rstrip() + "..."
+
+
+@cache
+def _docstrings() -> dict[Path, str]:
+    return of_each(_docstring, modules().values())
+
+
+def _docstring(source: str) -> str:
+    return ast.get_docstring(parsed(source)) or ""
 
 
 def package_lines(package: str) -> list[str]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from kept import of_each
+
 ROOT = Path(__file__).resolve().parents[1]
 
 ROOMS = {
@@ -84,13 +86,25 @@ def imports() -> list[Import]:
 
 def imports_of(files: Mapping[str, Path], among: Container[str]) -> Iterator[Import]:
     """Every import of one of these modules by files, such as tests."""
+    statements = of_each(_imports, files.values())
     for name, path in files.items():
-        for node, for_types in _imports_in(parsed(path).body, for_types=False):
-            for target in _targets(node, name, path.name == "__init__.py", among):
+        for origin, level, names, for_types in statements[path]:
+            for target in _targets(origin, level, names, name, path.name == "__init__.py", among):
                 yield Import(name, target, for_types)
 
 
-def _imports_in(statements: Iterable[ast.AST], *, for_types: bool) -> Iterator[tuple[ast.AST, bool]]:
+def _imports(source: str) -> list[tuple[str | None, int, list[str], bool]]:
+    """Each statement that imports: from what, None where whole modules are; how far above; names; whether for types."""
+    return [
+        (*((node.module or "", node.level) if isinstance(node, ast.ImportFrom) else (None, 0)),
+         [alias.name for alias in node.names], for_types)
+        for node, for_types in _imports_in(parsed(source).body, for_types=False)
+    ]  # fmt: skip
+
+
+def _imports_in(
+    statements: Iterable[ast.AST], *, for_types: bool
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     """Statements that import, and whether each is for types. Expressions, where most of a module is, have none."""
     for node in statements:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -101,9 +115,9 @@ def _imports_in(statements: Iterable[ast.AST], *, for_types: bool) -> Iterator[t
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file, which nobody changes."""
-    return parse(path.read_text("utf-8"))
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a module, which nobody changes."""
+    return parse(source)
 
 
 def parse(source: str) -> ast.Module:
@@ -137,14 +151,15 @@ def _is_for_types(node: ast.AST) -> bool:
     return (test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")) == "TYPE_CHECKING"
 
 
-def _targets(node: ast.AST, module: str, is_folder: bool, among: Container[str]) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if alias.name in among)
-    elif isinstance(node, ast.ImportFrom):
-        origin = node.module or ""
-        if node.level:
-            above = module.split(".")[: None if is_folder and node.level == 1 else -(node.level - is_folder)]
-            origin = ".".join([*above, *([origin] if origin else [])])
-        if origin.split(".")[0] in FOLDERS:
-            for alias in node.names:
-                yield f"{origin}.{alias.name}" if f"{origin}.{alias.name}" in among else origin
+def _targets(
+    origin: str | None, level: int, names: list[str], module: str, is_folder: bool, among: Container[str]
+) -> Iterator[str]:
+    if origin is None:
+        yield from (name for name in names if name in among)
+        return
+    if level:
+        above = module.split(".")[: None if is_folder and level == 1 else -(level - is_folder)]
+        origin = ".".join([*above, *([origin] if origin else [])])
+    if origin.split(".")[0] in FOLDERS:
+        for name in names:
+            yield f"{origin}.{name}" if f"{origin}.{name}" in among else origin

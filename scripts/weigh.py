@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import hashlib
 import json
 import re
 import tomllib
@@ -21,10 +20,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from kept import of_each
 from rooms import FOLDERS, ROOT, nodes_of, parse
 
 FILE = ROOT / "tests" / "house" / "weight.toml"
-_CACHE = ROOT / "build" / "weigh.json"
 _SOURCES = FOLDERS["rawpack_packer"] / "sources"
 _SEVERAL_KINDS = (_SOURCES / "archives", _SOURCES / "detection")
 _EMPTY_NAMES = {"one", "found", "said", "given", "there", "told", "known"}
@@ -126,24 +125,16 @@ def _modules() -> Iterator[Path]:
 
 
 def weights() -> dict[str, Weight]:
-    """What each place weighs. Modules that did not change since the last time are taken from a cache."""
-    own = hashlib.sha256(Path(__file__).read_bytes())
-    try:
-        cached = json.loads(_CACHE.read_bytes())
-    except (OSError, ValueError):
-        cached = {}
-    kept, places = {}, dict[str, Weight]()
-    for path in _modules():
-        data, digest = path.read_bytes(), own.copy()
-        digest.update(data)
-        key = digest.hexdigest()
-        kept[key] = cached.get(key) or weigh(data.decode())
+    """What each place weighs."""
+    places = dict[str, Weight]()
+    for path, figures in of_each(_figures, _modules()).items():
         place = place_of(path)
-        places[place] = places.get(place, Weight()).plus(Weight(*kept[key]))
-    if kept.keys() - cached.keys():
-        _CACHE.parent.mkdir(exist_ok=True)
-        _CACHE.write_text(json.dumps(kept))
+        places[place] = places.get(place, Weight()).plus(Weight(*figures))
     return places
+
+
+def _figures(source: str) -> tuple[int, ...]:
+    return tuple(weigh(source))
 
 
 def written(text: str) -> dict[str, Entry]:

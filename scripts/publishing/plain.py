@@ -7,14 +7,16 @@ import ast
 import contextlib
 import inspect
 import re
-import textwrap
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from importlib.metadata import metadata
 from itertools import pairwise
 from pathlib import Path
 from types import MemberDescriptorType
 from typing import Any
+
+from rooms import parse
 
 from publishing import api
 from publishing.navigation import ROOT, names, sections
@@ -124,15 +126,20 @@ def _members(kind: type) -> dict[str, Any]:
 
 def _fields(kind: type) -> Iterator[tuple[str, _Attribute]]:
     """Each field that a string follows in the source."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    for field, after in pairwise(body.body):
+    for field, after in pairwise(_classes(kind.__module__)[kind.__name__]):
         match field, after:
             case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(about))):
                 default = f" = {ast.unparse(field.value)}" if field.value else ""
                 yield name, _Attribute(f": {ast.unparse(field.annotation)}{default}", inspect.cleandoc(about))
             case ast.Assign(targets=[ast.Name(name)]), ast.Expr(ast.Constant(str(about))):
                 yield name, _Attribute(f" = {ast.unparse(field.value)}", inspect.cleandoc(about))
+
+
+@cache
+def _classes(module: str) -> dict[str, list[ast.stmt]]:
+    """The body of each class at the top of a module, which is parsed once: for each class, `inspect` would do so."""
+    tree = parse(inspect.getsource(import_module(module)))
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _write(file: Path, text: str) -> None:

@@ -52,6 +52,8 @@ from rawpack_packer.cli import cli
 from rawpack_packer.counts import COUNTS
 from rawpack_packer.destination.journal import REASONS
 
+pytestmark = pytest.mark.usefixtures("trials_here")
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md") if path.exists()]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))

@@ -26,7 +26,7 @@ def test_compare_stores(tmp_path: Path) -> None:
         save(photos / f"{i % 2}" / f"{i}.jpg", picture(40 + i, 60, i))
     run_here("pack", "--size", "32", photos, store)
     ran = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "compare_stores.py", photos, store],
+        [sys.executable, ROOT / "scripts" / "compare_stores.py", "--seconds", "0.1", photos, store],
         capture_output=True, encoding="utf-8", env=environment(), check=True,
     )  # fmt: skip
     rows = [re.split(r"\s{2,}", line.strip()) for line in ran.stdout.splitlines() if line.startswith("  ")]

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from kept import of_each
 from rooms import nodes_of, parsed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,11 +36,14 @@ def words() -> dict[Path, set[str]]:
         except (ValueError, KeyError) as error:
             said.append(f"{type(error).__name__}: {error}")
     found = {Path(str(k)): set(re.findall(r"[\w-]+", one)) for k, one in enumerate(said)}
-    for path in sorted([*(ROOT / "reader").rglob("*.py"), *(ROOT / "packer").rglob("*.py")]):
-        nodes = nodes_of(parsed(path))
-        texts = [one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-        found[path] = set(re.findall(r"[\w-]+", " ".join(texts)))
-    return found
+    return found | of_each(words_in, [*(ROOT / "reader").rglob("*.py"), *(ROOT / "packer").rglob("*.py")])
+
+
+def words_in(source: str) -> set[str]:
+    """The words in the texts of a module."""
+    nodes = nodes_of(parsed(source))
+    texts = [one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return set(re.findall(r"[\w-]+", " ".join(texts)))
 
 
 @pytest.mark.parametrize("message", QUOTED)

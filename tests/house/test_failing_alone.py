@@ -28,7 +28,7 @@ def test_after_a_lock():
     import gc
     gc.collect()
 
-@pytest.mark.timeout(1)
+@pytest.mark.timeout(0.1)
 def test_in_c(): collections.deque(itertools.repeat(0), maxlen=0)
 
 def test_after_c(): pass

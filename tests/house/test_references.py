@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rooms import FOLDERS, ROOT, modules, nodes_of, parse, parsed
+from kept import of_each
+from rooms import FOLDERS, ROOT, modules, nodes_of, parsed
 
 OTHERS = {
     "Accelerator", "gather_for_metrics", "register_for_checkpointing", "skip_first_batches",  # Accelerate
@@ -64,9 +66,9 @@ class Module:
     """Line, and what stands in backquotes."""
 
 
-def read(source: str, tree: ast.Module) -> Module:
+def read(source: str) -> Module:
     """Everything about a module in one walk through it."""
-    module, documents = Module(), dict[int, int]()
+    module, documents, tree = Module(), dict[int, int](), parsed(source)
     lines = source.split("\n")
     module.defined |= set(_made(tree.body))
     for node in nodes_of(tree):
@@ -213,7 +215,13 @@ def files_named(reference: str) -> list[str]:
 
 @cache
 def names() -> Names:
-    return Names({name: read(path.read_text("utf-8"), parsed(path)) for name, path in modules().items()})
+    parts = of_each(parts_of, modules().values())
+    return Names({name: Module(**parts[path]) for name, path in modules().items()})
+
+
+def parts_of(source: str) -> dict[str, Any]:
+    """What `read` finds, by name."""
+    return vars(read(source))
 
 
 def test_what_is_named_in_backquotes_exists() -> None:
@@ -258,7 +266,7 @@ class Reader:
 
 def test_references_and_names_of_a_module_are_seen() -> None:
     """In docstrings and comments, and nothing else."""
-    references = {text for _, text in read(MODULE, parse(MODULE)).references}
+    references = {text for _, text in read(MODULE).references}
     assert references == {
         "spans.py", "rows", "Reader.rows", "keep", "count", "--count 3", "take(count)", "np.int64", "a/b.jpg", "count=",
         "self.rows", "dict", "lost",
@@ -278,7 +286,7 @@ def test_references_and_names_of_a_module_are_seen() -> None:
 def test_what_exists_and_what_does_not(reference: str, exists: bool) -> None:
     """By the names of one module, called `rawpack.reader`."""
     source = MODULE.replace("np.int64`", "np.int64`, ").replace("count + self.rows", "np.int64(count)")
-    assert Names({"rawpack.reader": read(source, parse(source))}).has(reference, "rawpack.reader") is exists
+    assert Names({"rawpack.reader": read(source)}).has(reference, "rawpack.reader") is exists
 
 
 def test_the_checks_see_all_modules() -> None:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from kept import of_each
 from mutate import mutations
 from rooms import FOLDERS, ROOMS, ROOT, imports, imports_of, level_of, modules, nodes_of, parsed, room_of, rooms_in
 from tests_for import nearest
@@ -95,11 +96,32 @@ def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
 def classes() -> dict[str, list[str]]:
     """The name of each class without leading underscores -> where it is defined."""
     found = defaultdict(list)
+    made = of_each(classes_in, modules().values())
     for name, path in modules().items():
-        for node in nodes_of(parsed(path)):
-            if isinstance(node, ast.ClassDef):
-                found[node.name.lstrip("_")].append(f"{name}:{node.lineno}")
+        for line, made_here in made[path]:
+            found[made_here.lstrip("_")].append(f"{name}:{line}")
     return found
+
+
+def classes_in(source: str) -> list[tuple[int, str]]:
+    """Line and name of each class."""
+    return [(node.lineno, node.name) for node in nodes_of(parsed(source)) if isinstance(node, ast.ClassDef)]
+
+
+def test_what_is_found_in_a_file_is_kept_until_it_changes(tmp_path: Path) -> None:
+    """The same text is not looked at again, in whatever file; another one is, and only that."""
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    looked = []
+
+    def length(source: str) -> int:
+        looked.append(source)
+        return len(source)
+
+    for texts, lengths in (("ab", [1, 1]), ("ab", [1, 1]), (["a", "cc"], [1, 2]), (["cc", "ab"], [2, 2])):
+        first.write_text(texts[0])
+        second.write_text(texts[1])
+        assert [*of_each(length, [first, second], tmp_path / "kept").values()] == lengths
+    assert looked == ["a", "b", "cc", "ab"]
 
 
 def test_no_class_name_stands_twice() -> None:

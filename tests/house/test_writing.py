@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
+from kept import of_each
 from rooms import FOLDERS, nodes_of, parsed
 
 MODULE = "rawpack/system/writing.py"
@@ -41,8 +42,12 @@ READING = {"O_RDONLY", "OPEN_FLAGS"}
 """Flags of `os.open` that only read."""
 
 
-def making(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def making(source: str) -> list[tuple[int, str]]:
     """Line and name of each call that makes, writes or renames a file or a folder."""
+    return [*_making(parsed(source))]
+
+
+def _making(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in nodes_of(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
             continue
@@ -72,10 +77,11 @@ def _writes(node: ast.Call, on: str) -> bool:
 def found() -> dict[tuple[str, str], list[int]]:
     calls: dict[tuple[str, str], list[int]] = {}
     paths = [(package, path) for package, folder in FOLDERS.items() for path in sorted(folder.rglob("*.py"))]
+    lines = of_each(making, [path for _, path in paths])
     for package, path in paths:
         where = f"{package}/{path.relative_to(FOLDERS[package]).as_posix()}"
         if where != MODULE:
-            for line, name in making(parsed(path)):
+            for line, name in lines[path]:
                 calls.setdefault((where, name), []).append(line)
     return calls
 
@@ -99,8 +105,8 @@ def test_files_are_made_in_one_module() -> None:
 )  # fmt: skip
 def test_what_makes_a_file_is_seen(line: str) -> None:
     """The check itself, in a function as at the top."""
-    assert len([*making(ast.parse(line))]) == 1
-    assert len([*making(ast.parse(f"def f():\n    with {line} as file:\n        pass\n"))]) == 1
+    assert len(making(line)) == 1
+    assert len(making(f"def f():\n    with {line} as file:\n        pass\n")) == 1
 
 
 @pytest.mark.parametrize(
@@ -111,9 +117,9 @@ def test_what_makes_a_file_is_seen(line: str) -> None:
     ],
 )  # fmt: skip
 def test_what_makes_none_is_let_pass(line: str) -> None:
-    assert [*making(ast.parse(line))] == []
+    assert making(line) == []
 
 
 def test_the_module_makes_files() -> None:
     """The exception for it is needed."""
-    assert [*making(parsed(FOLDERS["rawpack"].parent / MODULE))]
+    assert making((FOLDERS["rawpack"].parent / MODULE).read_text("utf-8"))
