@@ -201,9 +201,10 @@ def test_a_file_that_changed_at_the_url(server: Server, arrays: Path, whole: Upl
     """The same command on a finished store says which file is missing or has another size, without fetching any."""
     server.files = dict(whole.files)
     for name in [name for name in uploaded(server) if name.startswith(("shard-00003", "columns-1/key"))]:
-        for data in (b"", None):
-            server.files = {path: data if path.endswith(name) else kept for path, kept in whole.files.items()}
-            server.files = {path: kept for path, kept in server.files.items() if kept is not None}
+        others = {path: data for path, data in whole.files.items() if not path.endswith(name)}
+        assert len(others) == len(whole.files) - 1
+        for there in (others | {f"bucket/some/store/{name}": b""}, others):
+            server.files = there
             server.log.clear()
             ran = run(arrays)
             assert ran.code == 1
