@@ -18,8 +18,9 @@ from draws import tries
 from folders import changed, rejects_of
 from numpy.typing import NDArray
 from PIL import Image
+from reading import SOAK
 from running import pack, run_here, stop_of
-from videos import looked_through_here  # noqa: F401
+from videos import look_through_here
 
 import rawpack
 from rawpack.errors import DecodeError, PackError, UsageError
@@ -36,6 +37,16 @@ SQUARE = 8
 INFO = "meta/info.json"
 _TOLERANCE = 8
 """Levels by which the mean of a square differs where two decoders convert its colors."""
+
+
+APART = {"test_all_is_read_as_lerobot_reads_it", "test_a_truncated_video_rejects_its_frames"}
+"""Tests in which child processes look through the videos, as for users; in a long run, all tests of damage."""
+
+
+@pytest.fixture(autouse=True)
+def looked_through(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.function.__name__ not in APART | ({"test_no_damage_is_a_surprise"} if SOAK else set()):
+        look_through_here(monkeypatch)
 
 
 def squares(picture: NDArray[Any]) -> NDArray[Any]:
@@ -115,7 +126,6 @@ def test_fields_and_keys(name: str) -> None:
     assert videos.numbers.tolist() == [e for e, length in enumerate(LENGTHS) for _ in range(length)]
 
 
-@pytest.mark.usefixtures("looked_through_here")
 @pytest.mark.parametrize("name", ["v30/arms", "v30/h264"])
 def test_episodes_follow_one_another_in_a_file(name: str) -> None:
     """The frames are those of the videos, packed as such, one after another."""
@@ -132,7 +142,7 @@ def test_episodes_follow_one_another_in_a_file(name: str) -> None:
 @pytest.mark.parametrize("name", ["v30/arms", "v21/h264"])
 def test_any_order_gives_the_same_frames(name: str) -> None:
     """Of a part, of single rows, and of some of them, as a draw picks them."""
-    source = open_source(FIXTURES / name)
+    source = open_source(FIXTURES / name, columns=())
     whole = source.part(0, len(source))
     images = [whole[i].image for i in range(len(source))]
     rows = random.Random(0).sample(range(len(source)), len(source))
@@ -181,7 +191,7 @@ def test_splits_are_ranges_of_episodes(name: str, tmp_path: Path) -> None:
     root = copied(name, tmp_path)
     changed(root / INFO, lambda info: info["splits"].update(train="0:3", val="3:5"))
     assert "--splits train,val" in stop_of("pack", root, tmp_path / "store")
-    pack(root, tmp_path / "store", "--splits", "train,val", "--columns", "action")
+    pack(root, tmp_path / "store", "--splits", "train,val", "--columns", "action", "--size", 16)
     found = {split: rawpack.Reader(tmp_path / "store", split=split) for split in ("train", "val")}
     assert {split: len(reader) for split, reader in found.items()} == {"train": 24, "val": 13}
     assert found["val"][0]["key"] == "episode_000003#000000"
@@ -190,7 +200,7 @@ def test_splits_are_ranges_of_episodes(name: str, tmp_path: Path) -> None:
 
 
 def test_an_episode_is_in_one_split_of_a_draw(tmp_path: Path) -> None:
-    pack(FIXTURES / "v21/h264", tmp_path / "store", "--holdout", "val=1")
+    pack(FIXTURES / "v21/h264", tmp_path / "store", "--holdout", "val=1", "--size", 16)
     episodes = [
         {int(one) for batch in rawpack.Reader(tmp_path / "store", split=split).batches(9, workers=0)
          for one in batch["episode_index"]}
@@ -220,7 +230,7 @@ def test_clips_are_of_one_episode(format: str, tmp_path: Path) -> None:
 
 
 def test_other_episodes_are_appended(tmp_path: Path) -> None:
-    store = pack(FIXTURES / "v30/h264", tmp_path / "store", "--episodes", "0:2")
+    store = pack(FIXTURES / "v30/h264", tmp_path / "store", "--episodes", "0:2", "--size", 16)
     assert run_here("append", "--episodes", "2", FIXTURES / "v30/h264", store).code == 0
     reader = rawpack.Reader(store)
     assert len(reader) == 24
@@ -291,7 +301,7 @@ def test_a_truncated_video_rejects_its_frames(name: str, keep: float, tmp_path: 
     assert reasons
     assert reasons <= {"truncated", "corrupt", "damaged"}
     assert rejected <= ({0} if name == "v21/arms" else {0, 1})
-    ran = run_here("pack", "--max-rejects", "100%", root, tmp_path / "store")
+    ran = run_here("pack", "--max-rejects", "100%", "--size", 16, "--columns", TOP, root, tmp_path / "store")
     assert ran.code == 0, ran.err
     assert rejects_of(tmp_path / "store")
 

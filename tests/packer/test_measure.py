@@ -22,7 +22,7 @@ from running import Packed, run_here
 from rawpack import Reader
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack_packer.tune import measure, system
-from rawpack_packer.tune.measure import Figure, Setting, StoreMeter, worker_counts
+from rawpack_packer.tune.measure import Figure, Rate, Setting, StoreMeter, worker_counts
 
 QUICK = ("--seconds", "0.01", "--rounds", "3", "--workers", "0", "--workers", "1", "--batch", "16")
 
@@ -169,12 +169,26 @@ def test_bench_measures_each_store_by_workers_and_batch(benched: tuple[dict[str,
     assert told["machine"]["cpus"] >= 1
 
 
+@pytest.fixture(scope="module")
+def rates() -> dict[str, Rate]:
+    """What was measured once, for tests of what is printed of it."""
+    return {}
+
+
 @pytest.mark.parametrize("columns", [None, 40, 200])
 def test_bench_prints_nothing_wider_than_the_terminal(
-    packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int | None
+    packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rates: dict[str, Rate], columns: int | None
 ) -> None:
     """80 columns in a pipe, where COLUMNS does not say otherwise, also of a store with a long path; columns that do
     not fit are named."""
+    measured = StoreMeter.warm
+
+    def warm(meter: StoreMeter, setting: Setting, seconds: float) -> Rate:
+        if repr(setting) not in rates:
+            rates[repr(setting)] = measured(meter, setting, seconds)
+        return rates[repr(setting)]
+
+    monkeypatch.setattr(StoreMeter, "warm", warm)
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns is not None:
         monkeypatch.setenv("COLUMNS", str(columns))

@@ -15,6 +15,7 @@ import pytest
 from draws import same_distribution
 from pictures import picture, save
 from readers_by_docs import StoreByDocs
+from reading import SOAK
 from running import reader_of, run_here, stop_of
 
 import rawpack
@@ -55,7 +56,7 @@ def test_each_format_holds_all_texts_of_a_sample(format: str, tmp_path: Path) ->
     reader = Reader(store, verify=True)
     assert [sample["captions"] for sample in reader] == CAPTIONS
     assert list(reader.column("captions")) == CAPTIONS
-    for workers in (0, 1):
+    for workers in (0, 1) if SOAK or format == "memmap" else (0,):  # columns are not in shards
         batches = reader.batches(4, fields=["n", "captions"], workers=workers)
         assert [batch["captions"] for batch in batches] == [CAPTIONS[:4], CAPTIONS[4:]]
     assert reader.select(where="len(captions) > 2").column("n").tolist() == [3, 5]

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pictures
 import pytest
+from draws import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from running import reason_of
@@ -219,7 +220,7 @@ files = st.tuples(
 
 
 @linux_only
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tries(160), deadline=None)
 @given(st.lists(files, max_size=12))
 def test_random_trees(tree: list[tuple[list[bytes], bytes, bytes, bytes]]) -> None:
     """Samples, order, labels and classes are those of a plain walk and sort, for any tree of any names."""

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 import xxhash
 from folders import files_of, settled, states_of
+from forked import Forks, forks
 from pictures import picture, save
-from running import pack, run_here, started, stop_of
+from running import environment, pack, run_here, stop_of
 
 import rawpack_packer
 from rawpack import DamagedStoreError, Reader, UnfinishedStoreError, UsageError
@@ -452,40 +453,47 @@ def test_classes_that_are_numbered_differently_are_told(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- stopped in the middle
 
 
+@pytest.fixture
+def forked() -> Iterator[Forks]:
+    with forks(environment()) as started:
+        yield started
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL")
-def test_a_set_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_set_that_is_killed_goes_on_where_it_was(tmp_path: Path, forked: Forks) -> None:
     """SIGKILL at random moments, in the first split, between them, in the second: finished splits stay as they are, and
     the set is that of an undisturbed run."""
     source = tmp_path / "source"
     for k in range(6):
-        save(source / f"{k % 2}" / f"{k:04d}.jpg", picture(120, 140, k))
+        save(source / f"{k % 2}" / f"{k:04d}.jpg", picture(72, 80, k))
     for k in range(6, 700):
         os.link(source / f"{k % 2}" / f"{k % 6:04d}.jpg", source / f"{k % 2}" / f"{k:04d}.jpg")
     options = ("--size", "64", "--shard-size", "1", "--holdout", "val=0.4")
     undisturbed = settled(packed(source, tmp_path / "undisturbed", *options))
     dice, sets, kills, finished = random.Random(5), tmp_path / "sets", 0, dict[str, Any]()
     for after in (0, 3, 7, 8, None):
-        with started("pack", "--workers", 1, *options, source, sets) as run:
-            while after is not None and run.poll() is None:
+        with forked.started(tmp_path, "pack", "--workers", int(after in (3, 8)), *options, source, sets) as (run, kill):
+            while after is not None and not run.done():
                 done = len(list(sets.glob("*/shard-*")))
                 if done >= after and (after or (sets / "splits.json").exists()):
                     time.sleep(dice.random() * 0.03)
-                    run.kill()
+                    kill()
+                    break
                 time.sleep(0.002)
-            out, err = run.communicate(timeout=120)
-        assert run.returncode in (0, -signal.SIGKILL), err
-        kills += run.returncode != 0
+            ran = run.result(120)
+        assert ran.code in (0, -signal.SIGKILL), ran.err
+        kills += ran.code != 0
         for name, state in finished.items():
             assert states_of(sets)[name] == state
         if (sets / "train" / "store.json").exists():
             finished = {
                 name: state for name, state in states_of(sets).items() if name.startswith("train/") and "/." not in name
             }
-            if run.returncode and not (sets / "val" / "store.json").exists():
+            if ran.code and not (sets / "val" / "store.json").exists():
                 with pytest.raises(UnfinishedStoreError):
                     Reader(sets, split="val")
     assert kills >= 2
-    assert out.count("is complete already") >= 1
+    assert ran.out.count("is complete already") >= 1
     assert settled(sets) == undisturbed
 
 

@@ -16,8 +16,11 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,12 +51,32 @@ class Forks:
         """Run the command. before: what the process does first."""
         return self.run(f"{before}\n{_COMMAND}", *words, **variables)
 
+    @contextmanager
+    def started(
+        self, folder: Path, *words: object, before: str = "", **variables: str
+    ) -> Iterator[tuple[Future[Ran], Callable[[], None]]]:
+        """The command as it runs: how it will end, and what kills it; it is ended with the block. folder: for the
+        number of its process."""
+        from reading import wait_until
+
+        path = folder / "pid"
+        path.unlink(missing_ok=True)
+        before = f"from os import getpid\nprint(getpid(), file=open({str(path)!r}, 'w'))\n{before}"
+        with ThreadPoolExecutor(1) as pool:
+            ran = pool.submit(self.command, *words, before=before, **variables)
+            wait_until(lambda: path.exists() and "\n" in path.read_text(), "the command is started")
+            try:
+                yield ran, lambda: os.kill(int(path.read_text()), signal.SIGKILL)
+            finally:
+                if not ran.done():
+                    os.kill(int(path.read_text()), signal.SIGKILL)
+
 
 @contextmanager
-def forks(environment: Mapping[str, str], *launcher: str) -> Iterator[Forks]:
-    """launcher: the words of a command that starts the program."""
+def forks(environment: Mapping[str, str], *launcher: str, loads: Sequence[str] = ()) -> Iterator[Forks]:
+    """launcher: the words of a command that starts the program. loads: what it imports before it forks, too."""
     with subprocess.Popen(
-        [*launcher, sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
+        [*launcher, sys.executable, __file__, *loads], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
         env={**environment, "OPENBLAS_NUM_THREADS": "1"},
     ) as process:  # fmt: skip
         try:
@@ -107,6 +130,8 @@ def main() -> None:
     import rawpack_packer.cli.pack
     import rawpack_packer.job.summary  # noqa: F401
 
+    for name in sys.argv[1:]:
+        import_module(name)
     leave_unsynced()
     for line in sys.stdin:
         answer: Any = _run(*json.loads(line))

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,9 @@ _FRAME = "width:100%;height:40rem;border:0"
 _SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")
 
 
-def filled(template: str, **values: Any) -> str:
-    """A template of this package, filled. All values but `markupsafe.Markup` are escaped."""
+@cache
+def _environment() -> jinja2.Environment:
+    """Of the templates of this package, each of which is compiled once."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("rawpack_packer.report"),
         autoescape=True,
@@ -51,18 +53,27 @@ def filled(template: str, **values: Any) -> str:
     )
     environment.filters["size"] = text.size
     environment.filters["plain"] = lambda value, *, lines=False: text.plain(str(value), lines=lines)
-    return environment.get_template(template).render(
-        **values,
-        machine=[
-            (
-                name.removesuffix("_bytes").replace("_", " "),
-                text.size(value) if name.endswith("_bytes") and not isinstance(value, str) else value,
-            )
-            for name, value in machine.describe().items()
-            if name in _SHOWN and value is not None
-        ],
-        version=rawpack.__version__,
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    return environment
+
+
+def filled(template: str, **values: Any) -> str:
+    """A template of this package, filled. All values but `markupsafe.Markup` are escaped."""
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            **values,
+            machine=[
+                (
+                    name.removesuffix("_bytes").replace("_", " "),
+                    text.size(value) if name.endswith("_bytes") and not isinstance(value, str) else value,
+                )
+                for name, value in machine.describe().items()
+                if name in _SHOWN and value is not None
+            ],
+            version=rawpack.__version__,
+            made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        )
     )
 
 

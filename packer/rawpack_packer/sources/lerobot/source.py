@@ -31,10 +31,9 @@ from rawpack_packer.sources.table.choose import named_columns
 from rawpack_packer.sources.table.columns import Numbers, Repeated, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.table import ImageColumn, Table
-from rawpack_packer.sources.video import Videos, frame_key
+from rawpack_packer.sources.video import Videos, frame_key, scan
 from rawpack_packer.sources.video.container import VideoFile
 from rawpack_packer.sources.video.index import LOST, READ_AGAIN, VideoIndex
-from rawpack_packer.sources.video.scan import make_indexes
 from rawpack_packer.sources.video.source import Frames, TakenFrames
 from rawpack_packer.text import listed, plain
 
@@ -184,7 +183,7 @@ class _ReadEpisodes:
                 VideoFile(files.paths[k], name, files.state(k), os.fsencode(name), remotes[k])
                 for k, name in enumerate(paths)
             ]
-            indexes = make_indexes(films, progress)
+            indexes = scan.make_indexes(films, progress)
         self.videos = files.states
         self.off = 0
         """Frames that are not at the times of their rows."""
