@@ -32,11 +32,11 @@ from subjects.stores import MEAN, STD
 
 _WORK = Path(__file__).resolve().parent.parent.parent / "build" / "bench"
 BATCH = 32
-_MADE, _IMAGES, _QUICK_IMAGES = 40, 2048, 512
+_MADE, _IMAGES, _QUICK_IMAGES = 40, 2048, 320
 _WARM, _COUNTED = 2, 3
 """Epochs that are read first; and those that are counted, of which the fewest calls count: for some batches after one
 that had to wait for the disk, the disk is asked in advance."""
-_SETTLED = 6
+_SETTLED, _QUICK_SETTLED = 6, 3
 """Batches at both ends of each of these that are not counted: beginning an epoch is no part of a batch."""
 
 
@@ -126,17 +126,18 @@ def count(line: Line, settings: Settings, *, quick: bool) -> dict[str, Any]:
     steps = None if line.steps is None else line.steps()
     with Reader(data.store_path(settings, line.form)) as reader:
         batches = reader.batches(settings.batch, shuffle=True, transform=steps, workers=line.workers, drop_last=True)
-        for _ in range(_WARM):
+        for _ in range(1 if quick else _WARM):
             for _ in batches:
                 pass
-        calls = min(counted(batches) for _ in range(_COUNTED))
+        settled = _QUICK_SETTLED if quick else _SETTLED
+        calls = min(counted(batches, settled) for _ in range(2 if quick else _COUNTED))
     each = settings.batch if line.per == "sample" else 1
     return {"label": line.label, "per": line.per, "calls": calls / each, "bar": line.bar}
 
 
-def counted(batches: Any) -> float:
+def counted(batches: Any, settled: int) -> float:
     """The calls of Python functions for a batch in the middle of an epoch, on average."""
-    calls, iterator, middle = 0, iter(batches), len(batches) - 2 * _SETTLED
+    calls, iterator, middle = 0, iter(batches), len(batches) - 2 * settled
 
     def profile(frame: Any, event: str, arg: Any) -> None:
         nonlocal calls
@@ -146,7 +147,7 @@ def counted(batches: Any) -> float:
         for _ in islice(iterator, count):
             pass
 
-    take(_SETTLED)
+    take(settled)
     sys.setprofile(profile)
     try:
         take(middle)

@@ -394,10 +394,10 @@ def test_close_in_several_threads_at_once(store: Path, monkeypatch: pytest.Monke
 def test_close_while_another_thread_begins_loops(store: Path) -> None:
     """Iterators that are made meanwhile do not keep `close()` from closing the others."""
     batches, done, interval = Reader(store).batches(BATCH, workers=0), threading.Event(), sys.getswitchinterval()
-    held = [iter(batches) for _ in range(1000)]
+    held = [iter(batches) for _ in range(200)]
 
     def begin() -> None:
-        while not done.is_set() and len(held) < 100_000:
+        while not done.is_set() and len(held) < 10_000:
             held.append(iter(batches))
 
     thread = threading.Thread(target=begin)

@@ -743,7 +743,7 @@ def cut_both_ways(data: bytes) -> int:
 @pytest.mark.parametrize("subsampling", SAMPLING)
 def test_the_core_cuts_files_as_python_does(subsampling: str) -> None:
     """Intact files, files that lie in any way, files that are cut off at any marker."""
-    data, cuts_made = encode(scene(150, 90), subsampling), 0
+    data, cuts_made = encode(scene(100, 60), subsampling), 0
     kinds = "swapped", "lost", "twice", "unmarked", "ends", "cut", "height", "width", "interval", "sampling"
     for kind in kinds:
         cuts_made += sum(cut_both_ways(lies(data, kind, k)) for k in (0, 3, 8))

@@ -290,7 +290,7 @@ def test_every_permutation_of_five_is_as_likely() -> None:
 @pytest.mark.parametrize(("n", "block", "window"), [(60, 7, 3), (60, 10, 2), (30, 8, 100), (30, 1, 4)])
 def test_a_block_shuffle_puts_every_sample_anywhere(n: int, block: int, window: int) -> None:
     """Chi-square of the block shuffle's samples at each position, and positions of each sample."""
-    number, order = tries(3000), BlockShuffled(n, 0, block, window)
+    number, order = tries(1600), BlockShuffled(n, 0, block, window)
     counts = np.zeros((n, n))
     for epoch in range(number):
         counts[np.arange(n), epoch_of(order, epoch)] += 1
@@ -356,11 +356,11 @@ def test_a_bijection_looks_like_a_true_permutation(n: int) -> None:
     compare_with_true_permutations(n, tries(100))
 
 
-@pytest.mark.parametrize("n", [100, 5000])
+@pytest.mark.parametrize("n", [100, 1100])
 @pytest.mark.parametrize("pair", ["next epoch", "next seed", "opposite seed", "epoch for seed"])
 def test_epochs_and_seeds_are_independent(n: int, pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two epochs, or two seeds, agree at as many positions as chance has it: Poisson(1), by chi-square."""
-    monkeypatch.setattr(shuffled, "WINDOW", 4096)
+    monkeypatch.setattr(shuffled, "WINDOW", 1024)
     number = tries(1000)
     agreements, correlation = [], 0.0
     for i in range(1, number + 1):

@@ -225,7 +225,7 @@ def store(packed: Packed) -> Path:
 def test_against_a_list(store: Path, way: str) -> None:
     """Iterators that are opened, read, abandoned and resumed in any order, while workers are killed, give what a plain
     list gives; batches that are kept stay right; nothing is left behind."""
-    alone = Reader(store).batches(BATCH, shuffle=True, seed=SEED, workers=0)
+    alone = Reader(store).batches(BATCH, fields=["label"], shuffle=True, seed=SEED, workers=0)
     epochs = [rows_of(alone) for _ in range(STEPS + 5)]
     resident: list[int] = []
     given = {"store": store, "truth": Truth(store), "epochs": epochs, "way": WAYS[way], "resident": resident}
