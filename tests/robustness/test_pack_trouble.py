@@ -43,6 +43,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, ba
 # Workers get the functions of this file by their code: what it imports takes them a second.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
+SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 SMALL = ("--size", "64", "--shard-size", "1")
 """Parts of 64 samples, 786 kB of pixels."""
 COUNT = 200
@@ -110,9 +111,9 @@ def disks() -> Iterator[Forks]:
 @pytest.mark.parametrize(
     ("layout", "at", "workers"),
     [
-        *((layout, "70", 2) for layout in ("memmap", "lmdb")),
+        *((layout, "70", 2) for layout in (("memmap", "lmdb") if SOAK else ("lmdb",))),
         *((layout, "130", 0) for layout in LAYOUTS),
-        ("memmap", "commit", 1),
+        ("memmap", "commit", 1 if SOAK else 0),
     ],
 )
 def test_a_disk_that_fills_up(
@@ -392,7 +393,8 @@ def test_who_may_write_into_the_folder_may_resume_in_it(tmp_path: Path) -> None:
 def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> None:
     """A decoder without memory says that the file is corrupt: the run stops instead, and goes on when there is some."""
     source, store = tmp_path / "source", tmp_path / "store"
-    first = save(source / f"00.{suffix}", picture(90, 120, 0).repeat(20, axis=0).repeat(20, axis=1))
+    fast: dict[str, Any] = {"webp": {"method": 0}, "png": {"compress_level": 1}}.get(suffix, {})
+    first = save(source / f"00.{suffix}", picture(90, 120, 0).repeat(20, axis=0).repeat(20, axis=1), **fast)
     os.link(first, source / f"01.{suffix}")
     args = [*SMALL, "--max-rejects", "100%", source, store]
     ran = troubled(At(0, shrink_memory, 6 << 20), "--workers", 1, *args)
@@ -677,8 +679,9 @@ def test_two_stores_of_one_source_have_one_digest(source: Path, tmp_path: Path, 
     assert digests[0] == digests[1]
     for store in (one, other):
         assert digests[0] in run_here("inspect", store).out
-    different = pack(source, tmp_path / "different", *FORMATS[layout], "--size", "63", "--shard-size", "1")
-    assert json.loads(run_here("inspect", "--json", different).out)["digest"] != digests[0]
+    if SOAK or layout == "memmap":
+        different = pack(source, tmp_path / "different", *FORMATS[layout], "--size", "63", "--shard-size", "1")
+        assert json.loads(run_here("inspect", "--json", different).out)["digest"] != digests[0]
 
 
 def test_a_complete_store_says_so_in_a_process_of_its_own(source: Path, tmp_path: Path) -> None:
