@@ -151,6 +151,8 @@ def _main(code: str, args: Sequence[str]) -> int:
 
 def main() -> None:
     # What most forks need, once for all of them: to pack a few images takes a fifth of the time that this takes.
+    from importlib.metadata import entry_points
+
     from unsynced import leave_unsynced
 
     import rawpack.formats.codecs
@@ -164,9 +166,8 @@ def main() -> None:
     import rawpack_packer.writers.hdf5
     import rawpack_packer.writers.lmdb
     import rawpack_packer.writers.memmap  # noqa: F401
-    from rawpack_packer.sources import registry
 
-    registry.entry_points(group=registry.GROUP)
+    entry_points(group="rawpack.sources")
     gc.freeze()  # a collection would write to, and so copy, all that a fork shares with this process
     leave_unsynced()
     for line in sys.stdin:

@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def main() -> None:
     source, folder, recipe = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     first, every = int(sys.argv[4]), int(sys.argv[5])
     words = folder / "last words"
-    registry.entry_points = functools.cache(registry.entry_points)
+    vars(registry)["entry_points"] = functools.cache(entry_points)
     pack(source, folder / "first", recipe)  # which loads, once, all that runs need
     gc.freeze()  # a collection would write to, and so copy, all that a fork shares with this process
     for turn, at in enumerate(range(first, 10_000, every)):
