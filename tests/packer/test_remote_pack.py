@@ -7,8 +7,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from folders import files_of
-from forked import Forks, forks
+from forked import COMMAND, Fork, Forks, forks
 from pictures import picture, save
 from reading import wait_until
 from running import Ran, environment, pack, run_here
@@ -51,11 +50,11 @@ def forked() -> Iterator[Forks]:
 
 
 @contextmanager
-def started(forked: Forks, tmp_path: Path, *words: object) -> Iterator[tuple[Future[Ran], Callable[[], None]]]:
+def started(forked: Forks, *words: object) -> Iterator[Fork]:
     """`pack` as a process of its own that finds the server by its environment."""
     found = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "FSSPEC_", "RAWPACK_"))}
     before = "import fsspec.config\nfsspec.config.set_conf_env(fsspec.config.conf)"
-    with forked.started(tmp_path, "pack", *words, before=before, **found) as started:
+    with forked.started(f"{before}\n{COMMAND}", "pack", *words, **found) as started:
         yield started
 
 
@@ -159,10 +158,10 @@ def test_killed(
 ) -> None:
     """Killed at any moment, the same command goes on; what is there is no store until all of it is."""
     server.faults.append(on(moment, slow(30), 1, method="PUT"))
-    with started(forked, tmp_path, "--workers", workers, "--shard-size", 1, arrays, URL) as (ran, kill):
+    with started(forked, "--workers", workers, "--shard-size", 1, arrays, URL) as first:
         wait_until(lambda: server.asked(moment, "PUT") == 1, f"{moment} is being uploaded")
-        kill()
-        assert ran.result(120).code == -signal.SIGKILL
+        first.kill()
+        assert first.wait().code == -signal.SIGKILL
     assert "store.json" not in uploaded(server)
     server.faults.clear()
     before = {name for name in uploaded(server) if name.startswith("shard-")}
@@ -264,13 +263,13 @@ def test_one_run_at_a_time(
     """A second run to the same URL is refused while the first is at work, and disturbs nothing."""
     refused = threading.Event()
     server.faults.append(on("shard-00002", lambda request: not refused.wait(120), 1, method="PUT"))
-    with started(forked, tmp_path, "--workers", 0, "--shard-size", 1, arrays, URL) as (first, _):
+    with started(forked, "--workers", 0, "--shard-size", 1, arrays, URL) as first:
         wait_until(lambda: server.asked("shard-00002", "PUT") == 1, "a shard is being uploaded")
         ran = run(arrays, "--restart")
         assert ran.code == 2
         assert "another run on this machine is packing" in ran.err
         refused.set()
-        assert first.result(120).code == 0
+        assert first.wait().code == 0
     assert stable(uploaded(server)) == plain
 
 

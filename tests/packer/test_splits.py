@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import xxhash
 from folders import files_of, settled, states_of
-from forked import Forks, forks
+from forked import COMMAND, Forks, forks
 from pictures import picture, save
 from running import environment, pack, run_here, stop_of
 
@@ -472,15 +472,15 @@ def test_a_set_that_is_killed_goes_on_where_it_was(tmp_path: Path, forked: Forks
     undisturbed = settled(packed(source, tmp_path / "undisturbed", *options))
     dice, sets, kills, finished = random.Random(5), tmp_path / "sets", 0, dict[str, Any]()
     for after in (0, 3, 7, 8, None):
-        with forked.started(tmp_path, "pack", "--workers", int(after in (3, 8)), *options, source, sets) as (run, kill):
-            while after is not None and not run.done():
+        with forked.started(COMMAND, "pack", "--workers", int(after in (3, 8)), *options, source, sets) as run:
+            while after is not None and not run.ends_within(0):
                 done = len(list(sets.glob("*/shard-*")))
                 if done >= after and (after or (sets / "splits.json").exists()):
                     time.sleep(dice.random() * 0.03)
-                    kill()
+                    run.kill()
                     break
                 time.sleep(0.002)
-            ran = run.result(120)
+            ran = run.wait()
         assert ran.code in (0, -signal.SIGKILL), ran.err
         kills += ran.code != 0
         for name, state in finished.items():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import hostile
 import pytest
 from forked import Forks, forks
+from once import is_unchanged, once
 from running import environment
 
 
@@ -17,3 +20,21 @@ def forks_fixture() -> Iterator[Forks]:
         pytest.skip("no process can be forked here")
     with forks(environment()) as forked:
         yield forked
+
+
+@pytest.fixture(scope="session")
+def sound(run_folder: Path) -> Iterator[Callable[[str], Path]]:
+    """`sound("lmdb-keep")`: the sound store of a variant of `hostile`, packed once for all processes of the run, and
+    still the same at its end: copy it to change it."""
+    made = dict[str, Path]()
+
+    def get(variant: str) -> Path:
+        if variant not in made:
+            source, place = run_folder / "hostile-source", run_folder / f"hostile-{variant}"
+            once(source, lambda: hostile.make_images(source))
+            made[variant] = once(place, lambda: hostile.make_store(source, place / "store", variant))
+        return made[variant] / "store"
+
+    yield get
+    for variant, place in made.items():
+        assert is_unchanged(place), f"a test has changed the store that others read: {variant}"

@@ -167,7 +167,7 @@ def test_the_command_runs(forks: Forks, streams: str, images: Path, store: Path,
 @pytest.mark.parametrize("streams", [">&-", "2>&-"])
 def test_exit_codes_stay(forks: Forks, streams: str, images: Path, store: Path, tmp_path: Path) -> None:
     """A usage error is exit code 2 and a failed check 1, with a message if standard error is open."""
-    code, _, err = by_a_shell(streams, *command(), "pack", "--size", "large", images, tmp_path / "new")
+    code, _, err = closed(forks, streams, "pack", "--size", "large", images, tmp_path / "new")
     assert code == 2
     assert ("--size" in err) == ("2>&-" not in streams)
     damaged = tmp_path / "damaged"

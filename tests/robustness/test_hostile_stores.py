@@ -110,12 +110,6 @@ Sound = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
-    """The sound store of a variant."""
-    return hostile.sound_stores(tmp_path_factory.mktemp("sound"))
-
-
-@pytest.fixture(scope="module")
 def reading() -> Iterator[Reading]:
     child = Reading()
     yield child

@@ -23,7 +23,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
-from forked import Forks, forks
+import running
+from forked import COMMAND, Forks, forks
 from running import command, environment
 from store_server import find_by_itself, serving
 
@@ -91,15 +92,35 @@ class Run:
         self,
         kill: tuple[float, signal.Signals, random.Random | None] | None = None,
         at: tuple[str, int, signal.Signals] | None = None,
+        *,
+        whole: bool = False,
     ) -> Ran:
         """Run the line. kill: after so many seconds, by which signal; a child that is drawn, or, for None, itself. at:
-        itself, in which stage of it, at which step, by which signal: see `killed_at`."""
-        words, last_words = command(), self.folder / "last words"
+        itself, in which stage of it, at which step, by which signal: see `killed_at`. whole: in a new Python, which
+        nobody needs who knows how it loads rawpack, and has no page to look at."""
+        words, before, code, last_words = command(), list[str](), COMMAND, self.folder / "last words"
         if at is not None:
-            stage, step, number = at
             program = str(Path(__file__).parents[1] / "support" / "killed_at.py")
-            words = [sys.executable, program, stage, str(step), number.name, str(self.scene.root), str(last_words)]
+            before = [at[0], str(at[1]), at[2].name, str(self.scene.root), str(last_words)]
+            words, code = [sys.executable, program, *before], "import killed_at\nkilled_at.main()"
         start = monotonic()
+        if whole or SOAK or self.words[0] == "view":
+            ran, killed, itself = self._in_a_new_python(words, kill)
+        else:
+            killed, itself = "", False
+            with self.forks.started(code, *before, *self.words, **self._variables()) as fork:
+                if kill is not None and not fork.ends_within(kill[0]):
+                    killed, itself = self._send(fork.pid, kill[1], kill[2])
+                ran = fork.wait()
+        if at is not None and last_words.exists():
+            killed, itself = at[2].name, True
+            last_words.unlink()
+        return Ran(ran.code, ran.out, ran.err, monotonic() - start, killed, itself)
+
+    def _in_a_new_python(
+        self, words: list[str], kill: tuple[float, signal.Signals, random.Random | None] | None
+    ) -> tuple[running.Ran, str, bool]:
+        """How it ended, which signal was sent, and whether to itself."""
         process = subprocess.Popen(
             [*words, *self.words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             encoding="utf-8", env=environment(**self._variables()),
@@ -113,7 +134,7 @@ class Run:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(kill[0])
                 if process.poll() is None:
-                    killed, itself = self._send(process, kill[1], kill[2])
+                    killed, itself = self._send(process.pid, kill[1], kill[2])
             if looks is not None:
                 looks.join(ENDS_S)
                 if not itself:
@@ -121,31 +142,12 @@ class Run:
             out, err = process.communicate(timeout=ENDS_S)
         finally:
             process.kill()
-        if at is not None and last_words.exists():
-            killed, itself = at[2].name, True
-            last_words.unlink()
-        return Ran(process.returncode, out, err, monotonic() - start, killed, itself)
+        return running.Ran(process.returncode, out, err), killed, itself
 
-    def forked(self, at: tuple[str, int, signal.Signals] | None = None) -> Ran:
-        """The same in a process that has loaded rawpack, where nobody needs to know it while it runs, nor how long a
-        whole process takes."""
-        if SOAK or self.words[0] == "view":
-            return self(at=at)
-        code, before = "from rawpack_packer.cli import main\nmain()", list[str]()
-        last_words = self.folder / "last words"
-        if at is not None:
-            code = "import killed_at\nkilled_at.main()"
-            before = [at[0], str(at[1]), at[2].name, str(self.scene.root), str(last_words)]
-        ran = self.forks.run(code, *before, *self.words, **self._variables())
-        killed = at is not None and last_words.exists()
-        last_words.unlink(missing_ok=True)
-        return Ran(ran.code, ran.out, ran.err, 0.0, at[2].name if at is not None and killed else "", killed)
-
-    def _send(
-        self, process: subprocess.Popen[str], number: signal.Signals, dice: random.Random | None
-    ) -> tuple[str, bool]:
+    def _send(self, pid: int, number: signal.Signals, dice: random.Random | None) -> tuple[str, bool]:
         try:
-            children = psutil.Process(process.pid).children(recursive=True)
+            process = psutil.Process(pid)
+            children = process.children(recursive=True)
             if dice is not None and children:
                 dice.choice(children).send_signal(number)
                 return number.name, False
@@ -210,28 +212,28 @@ class Kills:
 
     def __init__(self, scene: Scene, folder: Path, forks: Forks) -> None:
         self.scene, self.folder, self.forks, self._numbers = scene, folder, forks, iter(range(1_000_000))
-        self._undisturbed: dict[str, Undisturbed] = {}
+        self._undisturbed: dict[tuple[str, bool], Undisturbed] = {}
 
     def run(self, line: str) -> Run:
         return Run(self.scene, line, self.folder / f"{next(self._numbers)}", self.forks)
 
-    def undisturbed(self, line: str, *, timed: bool) -> Undisturbed:
-        if line not in self._undisturbed or (timed and not self._undisturbed[line].ran.seconds):
+    def undisturbed(self, line: str, *, whole: bool = False) -> Undisturbed:
+        if (line, whole) not in self._undisturbed:
             run = self.run(line)
-            ran = run() if timed else run.forked()
+            ran = run(whole=whole)
             assert ran.code == (1 if "@damaged" in line and line.startswith("inspect") else 0), (line, ran)
             assert run.left() == [], line
-            self._undisturbed[line] = Undisturbed(ran, self.scene.results(run.results))
-        return self._undisturbed[line]
+            self._undisturbed[line, whole] = Undisturbed(ran, self.scene.results(run.results))
+        return self._undisturbed[line, whole]
 
-    def kill(self, line: str, dice: random.Random) -> None:
+    def kill(self, line: str, dice: random.Random, *, whole: bool = False) -> None:
         """Run a line, kill it in time, and run it again."""
-        wanted = self.undisturbed(line, timed=True)
+        wanted = self.undisturbed(line, whole=whole)
         share, child = dice.uniform(0.2, 1), dice if dice.random() < 0.2 else None
         number = dice.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
         for _ in range(8):
             run = self.run(line)
-            ran = run((share * wanted.ran.seconds, number, child))
+            ran = run((share * wanted.ran.seconds, number, child), whole=whole)
             if ran.killed:
                 break
             share *= 0.7  # the machine is less busy than it was
@@ -242,9 +244,9 @@ class Kills:
 
     def kill_in(self, stage: str, line: str, dice: random.Random) -> None:
         """The same in a stage of it: see `killed_at`."""
-        wanted, step = self.undisturbed(line, timed=False), dice.randrange(8)
+        wanted, step = self.undisturbed(line), dice.randrange(8)
         number = dice.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
-        while not (ran := (run := self.run(line)).forked((stage, step, number))).killed:
+        while not (ran := (run := self.run(line))(at=(stage, step, number))).killed:
             assert step, f"it has no {stage}: {line}"
             step //= 2
         self._run_again(run, ran, wanted, f"{ran.killed} at step {step} of the {stage}: {line}")
@@ -256,7 +258,7 @@ class Kills:
         self._check_killed(run, ran, wanted, drawn)
         # Only a child was killed, or the command after its commit: an append adds nothing twice, and says so.
         twice = line.startswith("append") and (ran.code == 0 or self._is_new(run, wanted))
-        again = run.forked()
+        again = run()
         drawn += f"\nand again: {again.code} {again.err}"
         assert again.code == wanted.ran.code or (twice and "already has" in again.err), drawn
         assert "Traceback" not in again.err, drawn
@@ -317,8 +319,9 @@ STAGES = ("scan", "table")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(6))
 def test_six_kills(kills: Kills, number: int) -> None:
-    """Of six command lines that are drawn."""
-    kills.kill(random.Random(SEED).sample(LINES, 6)[number], random.Random(f"{SEED} {number}"))
+    """Of six command lines that are drawn, the first as a new Python."""
+    line = random.Random(SEED).sample(LINES, 6)[number]
+    kills.kill(line, random.Random(f"{SEED} {number}"), whole=number == 0)
 
 
 @pytest.mark.timeout(600)

@@ -64,7 +64,7 @@ def test_programs_that_end_while_they_read(store: Path, tmp_path: Path, end: str
     assert (ran.code, ran.out.split(), ran.err) == (0, [str(len(Reader(store)))], "")
 
 
-@pytest.mark.parametrize("flags", [("-I",), ("-OO",), ("-X", "dev", "-W", "error")], ids=" ".join)
+@pytest.mark.parametrize("flags", [("-I", "-OO"), ("-X", "dev", "-W", "error")], ids=" ".join)
 def test_flags_of_python(store: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
     """Without the environment, without docstrings and asserts, with everything that Python warns of."""
     code = """

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,9 +17,9 @@ from unittest import mock
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from folders import finished_shards, settled, states_of
-from forked import Forks
+from forked import COMMAND, Fork, Forks
 from pictures import linked
-from running import FORMATS, Undisturbed, pack, run_here, started, undisturbed_runs
+from running import FORMATS, Undisturbed, pack, run_here, undisturbed_runs
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc"),
@@ -44,7 +43,7 @@ def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(
     forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
     """Before every file that is opened, renamed, removed or synced, from the first folder to the last one removed.
-    Without --soak, before every twelfth, in each layout others.
+    Without --soak, before every sixteenth, in each layout others.
 
     Whatever of the killed run had not been synced may be torn: no part is believed without its record, and no
     finished part is done again.
@@ -57,8 +56,8 @@ def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(
     undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS[layout], *SMALL))
     assert len([name for name in undisturbed if name.startswith("shard-")]) == 2
     (tmp_path / "killed").mkdir()
-    every = 1 if SOAK else 12
-    first = 0 if SOAK else 3 * LAYOUTS.index(layout)
+    every = 1 if SOAK else 16
+    first = 0 if SOAK else 4 * LAYOUTS.index(layout)
     ran = forks.run(KILLED, source, tmp_path / "killed", json.dumps(options), first, every)
     assert (ran.code, ran.err) == (0, "")
     turns = [json.loads(line) for line in ran.out.splitlines()]
@@ -93,45 +92,53 @@ def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Undis
     return undisturbed_runs(source, tmp_path_factory, *MEDIUM)
 
 
-def until(what: Callable[[], Any], run: subprocess.Popen[str]) -> bool:
+def below(run: Fork) -> list[psutil.Process]:
+    """The workers of a run, and what forks them; none where it has ended."""
+    try:
+        return list(psutil.Process(run.pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
+
+
+def until(what: Callable[[], Any], run: Fork) -> bool:
     """Wait for something that a run is about to do; False where it ends before."""
     while not what():
-        if run.poll() is not None:
+        if run.ends_within(0.01):
             return False
-        time.sleep(0.01)
     return True
 
 
 @pytest.mark.timeout(3600 if SOAK else 300)
 @pytest.mark.parametrize("layout", LAYOUTS if SOAK else ("memmap", "hdf5", "lmdb"))
 def test_runs_killed_at_random_moments_end_in_the_very_same_bytes(
-    source: Path, undisturbed: Undisturbed, tmp_path: Path, layout: str
+    forks: Forks, source: Path, undisturbed: Undisturbed, tmp_path: Path, layout: str
 ) -> None:
     """SIGKILL to the run, the next one at once beside workers that still live, with another number of them.
 
     Finished parts stay the files they were, and the store is that of an undisturbed run. Workers end by themselves.
     """
     dice = random.Random(f"kill {layout}")
-    kills, turn = 100 if SOAK else 3, 0
+    kills, turn = 100 if SOAK else 2, 0
     while kills > 0:
         store = tmp_path / f"{turn}"
         turn += 1
         workers, before = [], dict[str, tuple[int, int, int]]()
         while True:
-            with started("pack", "--workers", dice.choice((1, 2)), *FORMATS[layout], *MEDIUM, source, store) as run:
+            args = ("pack", "--workers", dice.choice((1, 2)), *FORMATS[layout], *MEDIUM, source, store)
+            with forks.started(COMMAND, *args) as run:
                 # A killed run had done some of the 8 parts, and is somewhere inside the next.
                 more = min(len(before) + dice.choice((0, 1, 2, 4)), 6)
                 lasts = kills > 0 and until(lambda: len(finished_shards(store)) >= more, run)  # noqa: B023
                 if lasts:
                     time.sleep(dice.random() * 0.15)
-                    workers += psutil.Process(run.pid).children(recursive=True)
+                    workers += below(run)
                     run.kill()
-                _, err = run.communicate(timeout=120)
-                kills -= run.returncode == -9
-                assert run.returncode in (-9, 0), err
-                assert "Traceback" not in err
+                ran = run.wait()
+                kills -= ran.code == -9
+                assert ran.code in (-9, 0), ran
+                assert "Traceback" not in ran.err
             assert before.items() <= states_of(store).items()
-            if run.returncode == 0:
+            if ran.code == 0:
                 break
             before = finished_shards(store)
             if (store / "store.json").exists():
@@ -156,7 +163,7 @@ def part_of(worker: psutil.Process) -> str | None:
 @pytest.mark.timeout(3600 if SOAK else 300)
 @pytest.mark.parametrize("layout", LAYOUTS if SOAK else ("memmap", "lmdb"))
 def test_killed_workers_are_replaced_and_leave_no_trace(
-    source: Path, undisturbed: Undisturbed, tmp_path: Path, layout: str
+    forks: Forks, source: Path, undisturbed: Undisturbed, tmp_path: Path, layout: str
 ) -> None:
     """SIGKILL to single workers in the middle of parts: the run goes on without a word, to the same bytes."""
     dice = random.Random(f"worker {layout}")
@@ -164,20 +171,19 @@ def test_killed_workers_are_replaced_and_leave_no_trace(
     while kills > 0:
         store = tmp_path / f"{turn}"
         turn += 1
-        with started("pack", "--workers", 2, *FORMATS[layout], *MEDIUM, source, store) as run:
+        with forks.started(COMMAND, "pack", "--workers", 2, *FORMATS[layout], *MEDIUM, source, store) as run:
             # No part twice: that would be its samples' fault, or its shard's.
             hit = set[str | None]({None})
-            while run.poll() is None and kills > 0:
-                parts = {part_of(worker): worker for worker in psutil.Process(run.pid).children(recursive=True)}
+            while kills > 0 and not run.ends_within(dice.random() * 0.3):
+                parts = {part_of(worker): worker for worker in below(run)}
                 if found := sorted(parts.keys() - hit, key=str):
                     part = dice.choice(found)
                     parts[part].kill()
                     hit.add(part)
                     kills -= 1
-                time.sleep(dice.random() * 0.3)
-            out, err = run.communicate(timeout=120)
-        assert run.returncode == 0, err
-        assert "Traceback" not in out + err
+            ran = run.wait()
+        assert ran.code == 0, ran
+        assert "Traceback" not in ran.out + ran.err
         assert settled(store) == undisturbed(layout)
 
 
@@ -190,17 +196,18 @@ def holds(worker: psutil.Process, lock: Path) -> bool:
 
 
 def test_no_run_begins_beside_the_workers_of_a_killed_one(
-    source: Path, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    forks: Forks, source: Path, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers that outlive their run may still write: as long as one has its lock, the next run does not begin."""
     store = tmp_path / "store"
     lock = store / ".rawpack" / "workers.lock"
-    with started("pack", "--workers", 2, *MEDIUM, source, store) as run:
+    with forks.started(COMMAND, "pack", "--workers", 2, *MEDIUM, source, store) as run:
         # The workers hold the lock from their start to their end.
-        assert until(lambda: any(holds(one, lock) for one in psutil.Process(run.pid).children(recursive=True)), run)
-        workers = psutil.Process(run.pid).children(recursive=True)
+        assert until(lambda: any(holds(one, lock) for one in below(run)), run)
+        workers = below(run)
         for process in (run, *workers):
             process.kill()
+    psutil.wait_procs(workers)
     before, args = states_of(store), ["--workers", 0, *MEDIUM, source, store]
     with lock.open() as held, monkeypatch.context() as hurry:
         fcntl.flock(held, fcntl.LOCK_EX)

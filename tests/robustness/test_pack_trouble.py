@@ -43,14 +43,15 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, ba
 # Workers get the functions of this file by their code: what it imports takes them a second.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
+SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 SMALL = ("--size", "64", "--shard-size", "1")
 """Parts of 64 samples, 786 kB of pixels."""
-COUNT = 200
+COUNT = 136
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """200 files in two classes: four parts."""
+    """136 files in two classes: three parts."""
     return linked(tmp_path_factory.mktemp("trouble") / "source", COUNT, (70, 80), of=4)
 
 
@@ -110,9 +111,9 @@ def disks() -> Iterator[Forks]:
 @pytest.mark.parametrize(
     ("layout", "at", "workers"),
     [
-        *((layout, "70", 2) for layout in ("memmap", "lmdb")),
+        *((layout, "70", 2) for layout in (("memmap", "lmdb") if SOAK else ("lmdb",))),
         *((layout, "130", 0) for layout in LAYOUTS),
-        ("memmap", "commit", 1),
+        ("memmap", "commit", 1 if SOAK else 0),
     ],
 )
 def test_a_disk_that_fills_up(
@@ -242,8 +243,8 @@ def test_a_source_that_changes_while_it_is_packed(
     """A file that vanishes or changes when its turn comes: its name, exit code 1, no manifest. Put back as it was,
     the same command goes on; else it names what differs."""
     victim = own_source / "class 1" / "101.jpg"
-    # Class by class: 100 files with even numbers, then those with odd ones.
-    number = 150
+    # Class by class: 68 files with even numbers, then those with odd ones.
+    number = 118
     data, state, store = victim.read_bytes(), victim.stat(), tmp_path / "store"
     ran = troubled(At(number, what, str(victim)), "--workers", workers, *SMALL, own_source, store)
     assert ran.code == 1
@@ -392,7 +393,8 @@ def test_who_may_write_into_the_folder_may_resume_in_it(tmp_path: Path) -> None:
 def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> None:
     """A decoder without memory says that the file is corrupt: the run stops instead, and goes on when there is some."""
     source, store = tmp_path / "source", tmp_path / "store"
-    first = save(source / f"00.{suffix}", picture(90, 120, 0).repeat(20, axis=0).repeat(20, axis=1))
+    fast: dict[str, Any] = {"webp": {"method": 0}, "png": {"compress_level": 1}}.get(suffix, {})
+    first = save(source / f"00.{suffix}", picture(90, 120, 0).repeat(20, axis=0).repeat(20, axis=1), **fast)
     os.link(first, source / f"01.{suffix}")
     args = [*SMALL, "--max-rejects", "100%", source, store]
     ran = troubled(At(0, shrink_memory, 6 << 20), "--workers", 1, *args)
@@ -534,7 +536,7 @@ def test_a_worker_that_dies_by_accident_rejects_nothing(source: Path, tmp_path: 
     deaths.mkdir()
     ran = troubled(trouble, "--workers", 1, *SMALL, source, store)
     assert ran.code == 0, ran.err
-    assert len(list(deaths.iterdir())) == 8
+    assert len(list(deaths.iterdir())) == 6
     assert len(Reader(store)) == COUNT
 
 
@@ -677,8 +679,9 @@ def test_two_stores_of_one_source_have_one_digest(source: Path, tmp_path: Path, 
     assert digests[0] == digests[1]
     for store in (one, other):
         assert digests[0] in run_here("inspect", store).out
-    different = pack(source, tmp_path / "different", *FORMATS[layout], "--size", "63", "--shard-size", "1")
-    assert json.loads(run_here("inspect", "--json", different).out)["digest"] != digests[0]
+    if SOAK or layout == "memmap":
+        different = pack(source, tmp_path / "different", *FORMATS[layout], "--size", "63", "--shard-size", "1")
+        assert json.loads(run_here("inspect", "--json", different).out)["digest"] != digests[0]
 
 
 def test_a_complete_store_says_so_in_a_process_of_its_own(source: Path, tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ from reading import (
     rows_of,
     run_script,
     running,
-    said,
     script,
     wait_for_workers,
     wait_until,
@@ -101,6 +100,18 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any, Any], No
         monkeypatch.setattr(process, "main", main)
 
     return start
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template forks a single worker too, as it does several: to start each as a plain child takes ten times as
+    long."""
+    init = SupervisedPool.__init__
+
+    def with_template(pool: Any, start: Any, prepare: Any = None) -> None:
+        init(pool, start, prepare or process.preparation(pool._spec, pool._filler))
+
+    monkeypatch.setattr(SupervisedPool, "__init__", with_template)
 
 
 # ---------------------------------------------------------------------------------------------- death
@@ -211,6 +222,7 @@ def killed_at_start(monkeypatch: pytest.MonkeyPatch, count: Path, most: int) -> 
     monkeypatch.setattr(process, "main", main)
 
 
+@pytest.mark.usefixtures("forked")
 def test_workers_that_are_killed_before_they_begin(
     store: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +247,7 @@ def test_workers_that_are_always_killed_before_they_begin(
         list(Reader(store).batches(BATCH, workers=Workers(1, backend="process")))
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("most", [3, 100])
 def test_workers_that_are_killed_at_one_sample_after_another(
     store: Path, truth: Truth, poison: Callable[..., None], tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
@@ -625,7 +638,9 @@ from rawpack import Reader, Workers
 batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=Workers(2, backend="process", timeout=600))
 iterator = iter(batches)
 next(iterator)
-print("workers", *(handle.worker.process.pid for handle in iterator._source.pool.handles), flush=True)
+with open(sys.argv[3] + ".tmp", "w") as file:
+    print(*(handle.worker.process.pid for handle in iterator._source.pool.handles), file=file)
+os.rename(file.name, sys.argv[3])
 if sys.argv[2] == "busy":
     while True:
         for batch in batches:
@@ -634,7 +649,6 @@ if sys.argv[2] == "waiting":
     import signal
     for handle in iterator._source.pool.handles:
         os.kill(handle.worker.process.pid, signal.SIGSTOP)
-    print("stopped", flush=True)
     for batch in iterator:
         pass
 time.sleep(600)
@@ -643,11 +657,11 @@ time.sleep(600)
 STATES = ("idle", "busy", "waiting")
 
 
-def started_loop(loop: subprocess.Popen[str], state: str) -> list[int]:
-    """The workers of a script that runs LOOP."""
-    workers = [int(pid) for pid in said(loop, "workers").split()]
+def started_loop(begun: Path, state: str) -> list[int]:
+    """The workers of a script that runs LOOP, and says what they are in a file."""
+    wait_until(begun.exists, "it has begun to read")
+    workers = [int(pid) for pid in begun.read_text().split()]
     if state == "waiting":
-        said(loop, "stopped")
         wait_until(
             lambda: all(psutil.Process(pid).status() == "stopped" for pid in workers), "the workers have stopped"
         )
@@ -655,18 +669,18 @@ def started_loop(loop: subprocess.Popen[str], state: str) -> list[int]:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_the_main_process_is_killed(store: Path, tmp_path: Path, state: str) -> None:
+def test_the_main_process_is_killed(forks: Forks, store: Path, tmp_path: Path, state: str) -> None:
     """After SIGKILL of the main process, whatever it was at, its workers, stopped ones too, and what forked them end
     by themselves, and nothing is left."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with running(script(tmp_path, LOOP), store, state, TMPDIR=str(scratch)) as loop:
-        workers = started_loop(loop, state)
+    with forks.started(LOOP, store, state, tmp_path / "begun", TMPDIR=str(scratch)) as loop:
+        workers = started_loop(tmp_path / "begun", state)
         family = {loop.pid, *workers, *(psutil.Process(pid).ppid() for pid in workers)}
         for pid in family:
             assert "/dev/shm" not in Path(f"/proc/{pid}/maps").read_text()
         loop.kill()
-        loop.wait()
+        assert loop.wait().code == -signal.SIGKILL
         wait_until(lambda: all(map(gone, family)), "the workers have ended")
     assert list(scratch.iterdir()) == []
 
@@ -674,8 +688,8 @@ def test_the_main_process_is_killed(store: Path, tmp_path: Path, state: str) -> 
 @pytest.mark.parametrize("state", ["busy", "waiting"])
 def test_ctrl_c(store: Path, tmp_path: Path, state: str) -> None:
     """Ctrl-C at a terminal ends a script by KeyboardInterrupt, with one traceback, its own; workers end too."""
-    with running(script(tmp_path, LOOP), store, state) as loop:
-        workers = started_loop(loop, state)
+    with running(script(tmp_path, LOOP), store, state, tmp_path / "begun") as loop:
+        workers = started_loop(tmp_path / "begun", state)
         os.killpg(loop.pid, signal.SIGINT)
         _, err = loop.communicate(timeout=120)
         assert loop.returncode == -signal.SIGINT, err
@@ -924,9 +938,9 @@ def test_a_signal_handler_closes_them(store: Path, truth: Truth, way: str, what:
 @pytest.mark.parametrize("way", WAYS)
 def test_threads_with_iterators_of_their_own(store: Path, truth: Truth, way: str) -> None:
     """Threads that each call iter() take different epochs, each of them whole."""
-    reader = Reader(store)
+    reader, count = Reader(store), 4 if SOAK else 3
     want = reader.batches(BATCH, shuffle=True, workers=0)
-    expected = [rows_of(want) for _ in range(4)]
+    expected = [rows_of(want) for _ in range(count)]
     taken: list[list[int]] = []
 
     def work(batches: Batches) -> None:
@@ -936,7 +950,7 @@ def test_threads_with_iterators_of_their_own(store: Path, truth: Truth, way: str
 
     with nothing_left():
         batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
-        threads = [threading.Thread(target=work, args=(batches,)) for _ in range(4)]
+        threads = [threading.Thread(target=work, args=(batches,)) for _ in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -1018,17 +1032,23 @@ for way in eval(sys.argv[2]):
 """
 
 
-SCRIPTS = {"iterators are open at the end": END, "fork": FORK, "a batch that a child holds": FORK_KEEPING}
+SCRIPTS = {"iterators are open at the end": END, "fork": FORK}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_that_go_well(store: Path, tmp_path: Path, name: str) -> None:
     """A script may end at any point, with batches held and iterators open, silently, whoever makes its batches. After
-    os.fork(), the child iterates on its own, is refused its parent's iterator, and may end as it likes; a batch that
-    was held stays what it is in the child, although the parent lets go of it and reads on."""
+    os.fork(), the child iterates on its own, is refused its parent's iterator, and may end as it likes."""
     # Python itself warns of a fork where threads are, from 3.12 on.
     options = ("-W", "ignore::DeprecationWarning")
     ran = run_script(script(tmp_path, SCRIPTS[name]), store, repr(list(WAYS.values())), options=options)
+    assert (ran.code, ran.out, ran.err) == (0, "done\n" * 3, "")
+
+
+def test_a_batch_that_a_child_holds(forks: Forks, store: Path) -> None:
+    """What was held at a fork stays what it is in the child, although the parent lets go of it and reads on."""
+    silent = "import warnings\nwarnings.simplefilter('ignore', DeprecationWarning)\n"  # of Python, as above
+    ran = forks.run(silent + FORK_KEEPING, store, repr(list(WAYS.values())))
     assert (ran.code, ran.out, ran.err) == (0, "done\n" * 3, "")
 
 
@@ -1190,22 +1210,18 @@ for preload, workers in itertools.product((False, True), ways):
         assert (batch["image"] == (batch["index"] % 251)[:, None, None, None]).all()
         rows += len(batch["index"])
         held.append(batch)
-    assert rows == len(reader) == 2000
+    assert rows == len(reader) == int(sys.argv[2])
 print("done")
 """
 
 
-def test_1000_shards_under_256_descriptors(forks: Forks, tmp_path: Path) -> None:
-    """A store of 1,000 shards is read, shuffled, preloaded too, where a process may open no more than 256 files."""
-    ran = forks.run(STRICT + MANY_SHARDS, tiny_shards(tmp_path / "store", 1000))
+def test_300_shards_under_256_descriptors(forks: Forks, tmp_path: Path) -> None:
+    """A store of 300 shards, with --soak of 1,000, is read, shuffled, preloaded too, where a process may open no more
+    than 256 files."""
+    shards = 1000 if SOAK else 300
+    ran = forks.run(STRICT + MANY_SHARDS, tiny_shards(tmp_path / "store", shards), 2 * shards)
     # On a slow machine the bar of preloading comes up.
     assert (ran.code, ran.out, re.sub(r".*preloading: .*|\s", "", ran.err)) == (0, "done\n", "")
-
-
-def mountable() -> bool:
-    """Whether this process may mount in a namespace of its own."""
-    tried = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
-    return tried.returncode == 0
 
 
 MOUNTS = {
@@ -1215,17 +1231,23 @@ MOUNTS = {
 }
 
 
-@pytest.mark.skipif(not shutil.which("unshare"), reason="the unshare command is missing")
+ALONE = """
+import ctypes, subprocess, sys
+private = "mount --make-rprivate / && mount -t tmpfs none /mnt"
+if ctypes.CDLL(None).unshare(0x20000) or subprocess.run(private, shell=True, capture_output=True).returncode:
+    sys.exit(77)
+subprocess.run(["sh", "-ec", sys.argv[2], "sh", sys.argv[1]], check=True)
+"""
+"""In a namespace of mounts of its own (CLONE_NEWNS), mount as the second argument says."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has namespaces of mounts")
 @pytest.mark.parametrize("narrow", MOUNTS)
-def test_narrow_mounts(store: Path, tmp_path: Path, truth: Truth, narrow: str) -> None:
+def test_narrow_mounts(forks: Forks, store: Path, truth: Truth, narrow: str) -> None:
     """Batches far larger than /dev/shm come as ever, and nothing is written to the store."""
-    if not mountable():
-        pytest.skip("mounting in a namespace of one's own is not permitted here")
     before = states_of(store)
-    path = script(tmp_path, PLAIN.replace("image_size=32, ", ""))
-    ran = subprocess.run(
-        ["unshare", "-m", "sh", "-ec", f'{MOUNTS[narrow]}; exec "$0" "$2" "$1"', sys.executable, store, path],
-        capture_output=True, encoding="utf-8", timeout=120, env=environment(), check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{len(truth)}\n", "")
+    ran = forks.run(ALONE + PLAIN.replace("image_size=32, ", ""), store, MOUNTS[narrow])
+    if ran.code == 77:
+        pytest.skip("mounting in a namespace of one's own is not permitted here")
+    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
     assert states_of(store) == before

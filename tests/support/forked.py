@@ -2,12 +2,14 @@
 fifth of the time of a new Python.
 
 As a program it reads a JSON list of code, arguments and environment per line, runs the code in a fork, and answers with
-a line of exit code, stdout and stderr. A fork ends as a program does, but for what the interpreter itself would do.
+its process id, and at its end with a line of exit code, stdout and stderr. A fork ends as a program does, but for what
+the interpreter itself would do.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import signal
@@ -15,19 +17,56 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from running import Ran
 
 _RUNS_S = 280
-_COMMAND = "from rawpack_packer.cli import main\nmain()\n"
+COMMAND = "from rawpack_packer.cli import main\nmain()\n"
+
+
+class Fork:
+    """A script that runs."""
+
+    def __init__(self, program: subprocess.Popen[str]) -> None:
+        self._program = program
+        self._ran: Ran | None = None
+        self.pid = int(self._line())
+
+    def _line(self) -> str:
+        assert self._program.stdout is not None
+        return self._program.stdout.readline()
+
+    def wait(self) -> Ran:
+        """How it ended."""
+        from running import Ran  # not in the program
+
+        if self._ran is None:
+            self._ran = Ran(*json.loads(self._line()))
+        return self._ran
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it ends in this time, and was reaped."""
+        end = time.monotonic() + seconds
+        try:
+            while self._ran is None:
+                os.kill(self.pid, 0)
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(0.005)
+        except ProcessLookupError:
+            pass
+        return True
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
 
 class Forks:
@@ -36,40 +75,29 @@ class Forks:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def run(self, code: str, *args: object, **variables: str) -> Ran:
-        """Run a script with these arguments. variables: go into its environment."""
-        from running import Ran  # not in the program
+    @contextmanager
+    def started(self, code: str, *args: object, **variables: str) -> Iterator[Fork]:
+        """A script with these arguments as a running process, which is ended with the block. variables: go into its
+        environment. Only one runs at a time."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([code, [str(arg) for arg in args], variables]) + "\n")
+        self._process.stdin.flush()
+        fork = Fork(self._process)
+        try:
+            yield fork
+        finally:
+            if not fork.ends_within(0):
+                fork.kill()
+            fork.wait()
 
-        program = self._process
-        assert program.stdin is not None
-        assert program.stdout is not None
-        program.stdin.write(json.dumps([code, [str(arg) for arg in args], variables]) + "\n")
-        program.stdin.flush()
-        return Ran(*json.loads(program.stdout.readline()))
+    def run(self, code: str, *args: object, **variables: str) -> Ran:
+        """Run a script to its end."""
+        with self.started(code, *args, **variables) as fork:
+            return fork.wait()
 
     def command(self, *words: object, before: str = "", **variables: str) -> Ran:
         """Run the command. before: what the process does first."""
-        return self.run(f"{before}\n{_COMMAND}", *words, **variables)
-
-    @contextmanager
-    def started(
-        self, folder: Path, *words: object, before: str = "", **variables: str
-    ) -> Iterator[tuple[Future[Ran], Callable[[], None]]]:
-        """The command as it runs: how it will end, and what kills it; it is ended with the block. folder: for the
-        number of its process."""
-        from reading import wait_until
-
-        path = folder / "pid"
-        path.unlink(missing_ok=True)
-        before = f"from os import getpid\nprint(getpid(), file=open({str(path)!r}, 'w'))\n{before}"
-        with ThreadPoolExecutor(1) as pool:
-            ran = pool.submit(self.command, *words, before=before, **variables)
-            wait_until(lambda: path.exists() and "\n" in path.read_text(), "the command is started")
-            try:
-                yield ran, lambda: os.kill(int(path.read_text()), signal.SIGKILL)
-            finally:
-                if not ran.done():
-                    os.kill(int(path.read_text()), signal.SIGKILL)
+        return self.run(f"{before}\n{COMMAND}", *words, **variables)
 
 
 @contextmanager
@@ -96,6 +124,7 @@ def _run(code: str, args: Sequence[str], variables: Mapping[str, str]) -> tuple[
             for number, file in enumerate((out, err), 1):
                 os.dup2(file.fileno(), number)
             os._exit(_main(code, args))
+        print(child, flush=True)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         texts = []
         for file in (out, err):
@@ -122,16 +151,27 @@ def _main(code: str, args: Sequence[str]) -> int:
 
 
 def main() -> None:
-    # Before the forks.
+    # What most forks need, once for all of them: to pack a few images takes a fifth of the time that this takes.
+    from importlib.metadata import entry_points
+
     from unsynced import leave_unsynced
 
+    import rawpack.formats.codecs
     import rawpack.workers.pool  # noqa: F401
     import rawpack_packer.api
     import rawpack_packer.cli.pack
-    import rawpack_packer.job.summary  # noqa: F401
+    import rawpack_packer.engines.local
+    import rawpack_packer.job.job
+    import rawpack_packer.job.summary
+    import rawpack_packer.samples.encoders
+    import rawpack_packer.writers.hdf5
+    import rawpack_packer.writers.lmdb
+    import rawpack_packer.writers.memmap  # noqa: F401
 
     for name in sys.argv[1:]:
         import_module(name)
+    entry_points(group="rawpack.sources")
+    gc.freeze()  # a collection would write to, and so copy, all that a fork shares with this process
     leave_unsynced()
     for line in sys.stdin:
         answer: Any = _run(*json.loads(line))

@@ -20,7 +20,7 @@ from rawpack_packer.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, Stored
 from rawpack_packer.writers import open_writer
 
-ROWS = 1000
+ROWS = 250
 STEPS = 60
 PIXELS = np.random.default_rng(0).integers(0, 256, 16 * 16 * 3, np.uint8)
 create = h5py.h5f.create

@@ -11,12 +11,14 @@ each run: its number, the step, and which finished parts were done again.
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from rawpack_packer import recipe as recipes
 from rawpack_packer.destination import files
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.sources import open_source
+from rawpack_packer.sources import open_source, registry
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink"}
@@ -101,8 +103,11 @@ def _below(path: Any, folder: int) -> Path:
 
 def run(source: str, store: Path, recipe: dict[str, Any], killer: Killer | None) -> int:
     """Pack in a fork: see `forked`."""
-    how = RunOptions(0, max_rejects=10)
-    return forked(lambda: Job(open_source(source), recipes.make_recipe(**recipe), store, how).run(), killer)
+    return forked(lambda: pack(source, store, recipe), killer)
+
+
+def pack(source: str, store: Path, recipe: dict[str, Any]) -> None:
+    Job(open_source(source), recipes.make_recipe(**recipe), store, RunOptions(0, max_rejects=10)).run()
 
 
 def forked(work: Callable[[], object], killer: Killer | None) -> int:
@@ -124,6 +129,8 @@ def main() -> None:
     source, folder, recipe = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     first, every = int(sys.argv[4]), int(sys.argv[5])
     words = folder / "last words"
+    vars(registry)["entry_points"] = functools.cache(entry_points)
+    pack(source, folder / "first", recipe)  # which loads, once, all that runs need
     gc.freeze()  # a collection would write to, and so copy, all that a fork shares with this process
     for turn, at in enumerate(range(first, 10_000, every)):
         store = folder / f"{at}"

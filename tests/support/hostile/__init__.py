@@ -17,9 +17,9 @@ from hostile.copies import OUTSIDE, Copy, Mutation
 from hostile.files import folders, replacements, truncations
 from hostile.manifests import manifest_texts, manifest_values
 from hostile.shards import foreign_hdf5, jpeg_headers, lmdb_pages, structural_bytes
-from hostile.stores import VARIANTS, sound_stores
+from hostile.stores import VARIANTS, make_images, make_store
 
-__all__ = ["OUTSIDE", "VARIANTS", "Copy", "Mutation", "daily", "mutations", "sound_stores"]
+__all__ = ["OUTSIDE", "VARIANTS", "Copy", "Mutation", "daily", "make_images", "make_store", "mutations"]
 
 _WHOLE = ("memmap-keep", "hdf5-gzip-keep", "lmdb-keep")
 """The variants that have all fields of their format: every day, each of their fields is mutated."""

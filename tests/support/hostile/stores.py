@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -81,15 +79,3 @@ def make_store(source: Path, store: Path, variant: str) -> None:
     with mock.patch.object(recipes, "_KEEP_PART", 64):
         opened = samples_with_fields(source) if variant.startswith("fields") else open_source(str(source))
         Job(opened, recipes.make_recipe(**options), store, RunOptions(workers=0)).run()
-
-
-def sound_stores(root: Path) -> Callable[[str], Path]:
-    """A function that gives the sound store of a variant, which is packed once."""
-    make_images(root / "source")
-
-    @cache
-    def of(variant: str) -> Path:
-        make_store(root / "source", root / variant, variant)
-        return root / variant
-
-    return of
