@@ -51,7 +51,8 @@ class Forks:
 
 @contextmanager
 def forks(environment: Mapping[str, str], *launcher: str) -> Iterator[Forks]:
-    """launcher: the words of a command that starts the program."""
+    """launcher: the words of a command that starts the program. environment: FORKS_SYNC has what is packed reach the
+    disk."""
     with subprocess.Popen(
         [*launcher, sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
         env={**environment, "OPENBLAS_NUM_THREADS": "1"},
@@ -107,7 +108,8 @@ def main() -> None:
     import rawpack_packer.cli.pack
     import rawpack_packer.job.summary  # noqa: F401
 
-    leave_unsynced()
+    if "FORKS_SYNC" not in os.environ:
+        leave_unsynced()
     for line in sys.stdin:
         answer: Any = _run(*json.loads(line))
         print(json.dumps(answer), flush=True)
