@@ -515,8 +515,8 @@ def test_numbers_are_held_against_those_far_away(first: str, last: str, suffix: 
 
 @pytest.mark.parametrize(("cell", "empty"), [("0.5", np.nan), ("[7, 8]", []), ("word", "  ")])
 def test_a_column_may_be_empty_for_long(cell: str, empty: Any, tmp_path: Path) -> None:
-    """What a column holds is found in its first value, though 10,000 empty cells and one of blanks stand before it: more
-    than one block."""
+    """What a column holds is found in its first value, though 10,000 empty cells and one of blanks stand before it:
+    more than a block."""
     source = open_source(listed(tmp_path, ".csv", [*[""] * 10_000, "  ", cell]), key_column="k")
     blank, last = (np.asarray(source[i].fields["v"]).tolist() for i in (10_000, 10_001))
     assert repr(blank) == repr(empty)
