@@ -9,13 +9,12 @@ import signal
 import sys
 import wave
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
+from deadly_videos import dying
 from folders import rejects_of
 from reading import SOAK
 from running import run_here
@@ -23,7 +22,6 @@ from videos import av, encode, looked_through_here, number_of  # noqa: F401
 
 from rawpack import Reader
 from rawpack.errors import DecodeError, PackError
-from rawpack.system.channel import Channel, Heartbeat
 from rawpack_packer.destination.journal import REASONS, source_digest
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.video import scan
@@ -329,7 +327,6 @@ def test_what_is_no_video_is_one_reject(tmp_path: Path) -> None:
     assert summary["samples"] + summary["rejects"] == summary["seen"]
 
 
-_LOOK = scan._main
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs child processes")
 
 
@@ -338,24 +335,6 @@ def three_videos(folder: Path) -> Path:
     for name in ("a.mp4", "deadly.mp4", "z.mp4"):
         encode(folder / name, "libx264", 3, options=CLOSED)
     return folder
-
-
-def look_and_die(end: Callable[[], None], channel: Channel, notes: Heartbeat, work: Any, descriptors: Any) -> None:
-    """The process that looks through videos, one of which ends it."""
-    look = scan._index
-
-    def deadly(place: Any, beat: Any) -> Any:
-        if place.key == "deadly.mp4":
-            end()
-        return look(place, beat)
-
-    with mock.patch.object(scan, "_index", deadly):
-        _LOOK(channel, notes, work, descriptors)
-
-
-def dying(end: Callable[[], None]) -> Any:
-    """Videos are looked through by `look_and_die`."""
-    return mock.patch.object(scan, "_main", partial(look_and_die, end))
 
 
 @linux
