@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from forked import Forks, forks
 from once import is_unchanged, once
 from pictures import SIZES, picture, save
 from real_data import real
-from running import FORMATS, Packed, Ran, pack, run_command
+from running import FORMATS, Packed, Ran, environment, pack, run_command
 
 import rawpack
 from rawpack import native
@@ -223,6 +224,15 @@ def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_cli_fixture() -> Callable[..., Ran]:
     """`run_cli(*args)`: the command as a process of its own; its exit code, stdout and stderr."""
     return run_command
+
+
+@pytest.fixture(scope="session", name="forks")
+def forks_fixture() -> Iterator[Forks]:
+    """Processes that have loaded rawpack, each for one script or command."""
+    if sys.platform == "win32":
+        pytest.skip("no process can be forked here")
+    with forks(environment()) as forked:
+        yield forked
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from forked import Forks, forks
 from pictures import picture, save
-from running import FORMATS, command, environment
+from running import FORMATS, environment
 
 from rawpack_packer import pack, pack_splits
 from rawpack_packer.destination import files
@@ -130,41 +131,46 @@ def replay(trace: str, store: Path) -> Disk:
 
 
 @pytest.fixture(scope="module")
-def strace() -> str:
-    """The tracer, where there is one and it may trace."""
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Forks, Path]]:
+    """Processes whose system calls are traced, where there is a tracer and it may trace; and the trace."""
     program = shutil.which("strace")
     if sys.platform != "linux" or program is None:
         pytest.skip("no strace here")
-    tried = subprocess.run(
-        [program, "-f", "-o", os.devnull, "true"], capture_output=True, encoding="utf-8", check=False
-    )
+    words = [program, "-f", "--seccomp-bpf", "-o"]
+    tried = subprocess.run([*words, os.devnull, "true"], capture_output=True, encoding="utf-8", check=False)
     if tried.returncode:
         pytest.skip(f"strace may not trace here: {tried.stderr.strip()}")
-    return program
+    log = tmp_path_factory.mktemp("traced") / "trace"
+    with forks(
+        environment(FORKS_SYNC="1"), *words, log, "-y", "-s", "4096", "-e", f"trace={','.join(CALLS)}"
+    ) as traced:
+        yield traced, log
 
 
 @pytest.mark.parametrize(
     ("layout", "workers"),
     [("memmap", 1), ("hdf5", 0), pytest.param("hdf5-gzip", 0, marks=pytest.mark.soak), ("lmdb", 0)],
 )
-def test_nothing_gets_its_name_before_the_disk_has_it(strace: str, tmp_path: Path, layout: str, workers: int) -> None:
+def test_nothing_gets_its_name_before_the_disk_has_it(
+    traced: tuple[Forks, Path], tmp_path: Path, layout: str, workers: int
+) -> None:
     """Of every file: all data synced, then the rename, then its folder synced; no file is written after its rename.
 
     The record of a part comes when its shard's name is on the disk; the manifest when all else is; and the run ends
     when the manifest's name is on the disk.
     """
-    source, store, log = tmp_path / "source", tmp_path / "new" / "store", tmp_path / "trace"
+    source, store, (forked, log) = tmp_path / "source", tmp_path / "new" / "store", traced
     first = save(source / "a" / "0.jpg", picture(20, 24, 0))
-    for i in range(1, 70):
+    for i in range(1, 10):
         os.link(first, source / "a" / f"{i}.jpg")
     (source / "a" / "bad.jpg").write_text("no image")
-    subprocess.run(
-        [strace, "-f", "-y", "-s", "4096", "-o", str(log), "-e", f"trace={','.join(CALLS)}", *command(), "pack",
-         "--quiet", "--workers", str(workers), "--max-rejects", "1", "--size", "16", "--shard-size", "1",
-         *FORMATS[layout], str(source), str(store)],
-        env=environment(), check=True,
+    before = log.stat().st_size
+    ran = forked.command(
+        "pack", "--quiet", "--workers", workers, "--max-rejects", 1, "--size", 16, "--shard-size", 1, *FORMATS[layout],
+        source, store, before="import rawpack_packer.recipe; rawpack_packer.recipe._MIN_PART = 8",
     )  # fmt: skip
-    trace = log.read_text("utf-8", "replace")
+    assert (ran.code, ran.err) == (0, "")
+    trace = log.read_bytes()[before:].decode("utf-8", "replace")
     disk = replay(trace, store)
     renamed = [path.removeprefix(f"{store}/") for path in disk.renamed]
     suffix = {"memmap": "npy", "hdf5": "h5", "hdf5-gzip": "h5", "lmdb": "lmdb"}[layout]
@@ -179,9 +185,7 @@ def test_nothing_gets_its_name_before_the_disk_has_it(strace: str, tmp_path: Pat
         assert name in renamed
     assert not {path for path in disk.unwritten if not path.startswith(f"{store}/.rawpack")}
     # The folder that the store's name is in, and the one above, were made by this run.
-    synced = [
-        descriptor(arguments) for name, arguments, _ in calls(log.read_text("utf-8", "replace")) if name == "fsync"
-    ]
+    synced = [descriptor(arguments) for name, arguments, _ in calls(trace) if name == "fsync"]
     assert {str(store), str(store.parent), str(store.parent.parent)} <= set(synced)
 
 

@@ -7,9 +7,8 @@ import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +16,10 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from forked import Forks
 from pictures import Pixels, picture, save
 from reading import wait_until
-from running import environment, pack, run_here
+from running import pack, run_here
 
 from rawpack import Reader, UsageError
 from rawpack.formats.codecs import zstd
@@ -641,20 +641,22 @@ def test_plan_refuses_nonsense(images: Path, options: list[str], words: str) -> 
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_trials_are_removed_whatever_ends_the_plan(images: Path, tmp_path: Path, how: signal.Signals) -> None:
+def test_trials_are_removed_whatever_ends_the_plan(
+    forks: Forks, images: Path, tmp_path: Path, how: signal.Signals
+) -> None:
     """By the plan itself where it can; what one that was killed left, the next one removes, and says so."""
-    folder = tmp_path / "tmp"
+    folder, noted = tmp_path / "tmp", tmp_path / "pid"
     folder.mkdir()
-    command = [sys.executable, "-m", "rawpack", "plan", "--budget", "60s", "--workers", "1", "--tmp", str(folder)]
-    with subprocess.Popen(
-        [*command, str(images)], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
+    words = ("plan", *QUICK, "--budget", "60s", "--format", "memmap", "--format", "lmdb", "--tmp", folder, images)
+    before = f"import os; open({str(noted)!r}, 'w').write(str(os.getpid()))"
+    with ThreadPoolExecutor() as beside:
+        ended = beside.submit(forks.command, *words, before=before)
         wait_until(lambda: bool(list(folder.glob("rawpack-plan-*/*/*"))), "a trial is packed")
         (left,) = folder.iterdir()
         with scratch_folder(str(folder)) as (_, removed):
             assert not removed  # the other plan is at work
-        os.kill(process.pid, how)
-        process.wait(120)
+        os.kill(int(noted.read_text()), how)
+        assert ended.result(120).code != 0
     assert left.exists() == (how == signal.SIGKILL)
     ran = run_here("plan", *QUICK, "--format", "memmap", "--tmp", folder, images)
     assert ran.code == 0

@@ -9,6 +9,7 @@ import itertools
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,12 @@ from running import Ran, run_here
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.disk import manifest as manifests
+from rawpack_packer import recipe as recipes
 from rawpack_packer.sources import SourceChangedError, open_stores
 from rawpack_packer.sources.store import StoreRows, _opened
 
+LEAST, COUNT = 16, 20
+"""Samples of the smallest shard here, where it has 64 elsewhere, and of most stores."""
 SIDES = (20, 28)
 KINDS = {"boxes": "float32[?,5]", "mask": "mask", "depth": "mask"}
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -40,8 +44,16 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_parts() -> Iterator[None]:
+    """Stores of `COUNT` samples have two shards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipes, "_MIN_PART", LEAST)
+        yield
+
+
 @cache
-def samples(count: int = 70, sized: bool = True) -> list[dict[str, Any]]:
+def samples(count: int = COUNT, sized: bool = True) -> list[dict[str, Any]]:
     """Samples with a field of every kind, of one size or of many."""
     rng = np.random.default_rng(5)
     made = []
@@ -69,13 +81,13 @@ def run(*args: object) -> Ran:
 
 
 def packed(path: Path, given: Any, **options: Any) -> Path:
-    """A store of samples, packed in this process, in parts of 64."""
+    """A store of samples, packed in this process, in parts of `LEAST`."""
     options = {"workers": 0, "shard_size": "1"} | options
     rawpack_packer.pack(given, path, **options)
     return path
 
 
-def store_of(path: Path, layout: str, sized: bool = True, count: int = 70) -> Path:
+def store_of(path: Path, layout: str, sized: bool = True, count: int = COUNT) -> Path:
     """A store of `samples`, packed once and copied."""
     shutil.copytree(Path(stored(layout, sized, count).name, "store"), path)
     return path
@@ -160,7 +172,7 @@ def numbers(count: int) -> list[str]:
 def test_raw_to_raw_loses_nothing(tmp_path: Path, before: str, sized: bool) -> None:
     """From each raw layout to each other: the pixels, masks and fields that were packed; images of one size stay so,
     images of their own sizes too; and the shards are those of packing the samples themselves."""
-    source, given = store_of(tmp_path / "source", before, sized), samples(70, sized)
+    source, given = store_of(tmp_path / "source", before, sized), samples(sized=sized)
     for after in ("memmap", "hdf5", "hdf5-gzip"):
         made = tmp_path / after
         options = LAYOUTS[after] | {"compression": LAYOUTS[after].get("compression", "none")}
@@ -170,7 +182,7 @@ def test_raw_to_raw_loses_nothing(tmp_path: Path, before: str, sized: bool) -> N
         assert manifest_of(made)["fields"]["image"]["shape"] == ([*SIDES, 3] if sized else [None, None, 3])
         for value, one in zip(values_of(made), given, strict=True):
             np.testing.assert_array_equal(value, one["image"])
-        same_samples(made, given, numbers(70))
+        same_samples(made, given, numbers(COUNT))
         assert shards_of(made) == shards_of(store_of(tmp_path / f"direct {after}", after, sized))
     assert run_here("inspect", "--verify", tmp_path / "hdf5-gzip").code == 0
 
@@ -180,7 +192,7 @@ def test_raw_to_raw_loses_nothing(tmp_path: Path, before: str, sized: bool) -> N
 )  # fmt: skip
 def test_arrays_of_any_kind_stay_what_they_are(tmp_path: Path, dtype: str) -> None:
     """Any dtype, any number of axes, from memmap to hdf5 and back to the very same shard."""
-    given = np.random.default_rng(1).integers(0, 2, (66, 6, 2, 5)).astype(dtype)
+    given = np.random.default_rng(1).integers(0, 2, (COUNT, 6, 2, 5)).astype(dtype)
     source = packed(tmp_path / "source", given)
     rawpack_packer.convert(source, tmp_path / "there", format="hdf5", workers=0)
     rawpack_packer.convert(tmp_path / "there", tmp_path / "back", format="memmap", workers=0)
@@ -192,10 +204,10 @@ def test_jpeg_files_stay_the_bytes_that_they_are(tmp_path: Path) -> None:
     """From lmdb to lmdb no option is needed: the same files under the same rows, of one size if they were."""
     source, given = store_of(tmp_path / "source", "lmdb"), samples()
     summary = rawpack_packer.convert(source, tmp_path / "made", workers=0)
-    assert summary.manifest.counts["passed_through"] == 70
+    assert summary.manifest.counts["passed_through"] == COUNT
     assert manifest_of(tmp_path / "made")["fields"] == manifest_of(source)["fields"]
     assert shards_of(tmp_path / "made") == shards_of(source)
-    same_samples(tmp_path / "made", given, numbers(70))
+    same_samples(tmp_path / "made", given, numbers(COUNT))
     # Into one larger shard: the same files.
     rawpack_packer.convert(source, tmp_path / "larger", shard_size="1GB", workers=0)
     assert len(shards_of(tmp_path / "larger")) == 1
@@ -306,15 +318,15 @@ def test_pack_takes_a_store_as_its_source(tmp_path: Path) -> None:
 
 def test_a_store_that_grew_is_converted_whole(tmp_path: Path) -> None:
     """Samples that were appended, with columns and classes of their own, go on like the first ones."""
-    source, given = store_of(tmp_path / "source", "memmap"), samples(100)
-    later = [one | {"label": max(one["label"], 0)} for one in given[70:]]
+    source, given = store_of(tmp_path / "source", "memmap"), samples(COUNT + 30)
+    later = [one | {"label": max(one["label"], 0)} for one in given[COUNT:]]
     rawpack_packer.append(
         later, source, fields=KINDS, classes=["c", "d", "a"], keys=[f"later {i}" for i in range(30)], workers=0
     )
     assert (source / "columns-2").is_dir()
     assert run("convert", "-q", "--format", "hdf5", source, tmp_path / "made").code == 0
     same = [one | {"label": {0: 2, 1: 3, 2: 0}[one["label"]]} for one in later]
-    same_samples(tmp_path / "made", [*given[:70], *same], [*numbers(70), *(f"later {i}" for i in range(30))])
+    same_samples(tmp_path / "made", [*given[:COUNT], *same], [*numbers(COUNT), *(f"later {i}" for i in range(30))])
     for value, one in zip(values_of(tmp_path / "made"), given, strict=True):
         np.testing.assert_array_equal(value, one["image"])
     assert manifest_of(tmp_path / "made")["classes"] == ["a", "b", "c", "d"]
@@ -325,17 +337,17 @@ def test_planes_stay_the_planes_that_they_are(tmp_path: Path, sized: bool) -> No
     """A store of planes stays one, in each raw format: the very bytes, not planes of pixels of planes; as JPEG it has
     the pixels that a reader gives."""
     more: dict[str, Any] = {} if sized else {"image": ("uint8", (None, None, 3))}
-    pictures = [one["image"] for one in samples(70, sized)]
+    pictures = [one["image"] for one in samples(sized=sized)]
     source = packed(tmp_path / "source", pictures, color="ycgco420", **more)
     assert run("convert", "-q", "--format", "hdf5", "--compression", "gzip", source, tmp_path / "there").code == 0
     assert run("convert", "-q", "--format", "memmap", tmp_path / "there", tmp_path / "back").code == 0
     assert shards_of(tmp_path / "back") == shards_of(source)
     assert manifest_of(tmp_path / "back")["fields"] == manifest_of(source)["fields"]
     assert run("convert", "-q", "--color", "rgb", source, tmp_path / "rgb").code == 0
-    for value, sample in zip(values_of(tmp_path / "rgb"), map(Reader(source).__getitem__, range(70)), strict=True):
+    for value, sample in zip(values_of(tmp_path / "rgb"), map(Reader(source).__getitem__, range(COUNT)), strict=True):
         np.testing.assert_array_equal(value, sample["image"])
     assert run("convert", "-q", "--format", "lmdb", source, tmp_path / "jpeg").code == 0
-    direct = packed(tmp_path / "direct", [Reader(source)[i]["image"] for i in range(70)], format="lmdb", **more)
+    direct = packed(tmp_path / "direct", [Reader(source)[i]["image"] for i in range(COUNT)], format="lmdb", **more)
     assert shards_of(tmp_path / "jpeg") == shards_of(direct)
     assert run_here("export", "-q", source, tmp_path / "files").code == 0
 
@@ -358,7 +370,7 @@ def test_boxes_move_with_a_new_recipe_and_else_stay(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_only_with_the_same_store(tmp_path: Path) -> None:
     """Where the store is another by now, even with the same keys, nothing is done, and the error says what differs."""
-    images = [picture(8, 8, i) for i in range(70)]
+    images = [picture(8, 8, i) for i in range(COUNT)]
     source = packed(tmp_path / "source", images)
     assert run("convert", "-q", source, tmp_path / "made").code == 0
     before = states_of(tmp_path / "made")
@@ -411,16 +423,16 @@ def test_a_sample_that_is_damaged_is_never_copied(tmp_path: Path, layout: str, n
     """One bit of one sample: it is rejected as damaged, by its key; nothing is made unless that is allowed, and then
     all others are there, whole."""
     store_of(tmp_path / "source", layout)
-    flip(*place_of(tmp_path / "source", 40, name))
+    flip(*place_of(tmp_path / "source", 11, name))
     ran = run("convert", "-q", "--format", "memmap", tmp_path / "source", tmp_path / "made")
     assert (ran.code, "damaged 1" in ran.err, (tmp_path / "made" / "store.json").exists()) == (1, True, False)
     ran = run("convert", "-q", "--max-rejects", "1", "--format", "memmap", tmp_path / "source", tmp_path / "made")
     assert (ran.code, ran.err) == (0, "")
     (line,) = (tmp_path / "made" / "rejects.jsonl").read_text().splitlines()
-    assert (json.loads(line)["key"], json.loads(line)["reason"]) == ("00000040", "damaged")
+    assert (json.loads(line)["key"], json.loads(line)["reason"]) == ("00000011", "damaged")
     assert str(tmp_path) not in line
-    given = [one for i, one in enumerate(samples()) if i != 40]
-    same_samples(tmp_path / "made", given, [key for key in numbers(70) if key != "00000040"])
+    given = [one for i, one in enumerate(samples()) if i != 11]
+    same_samples(tmp_path / "made", given, [key for key in numbers(COUNT) if key != "00000011"])
 
 
 @pytest.mark.parametrize("column_name", ["label", "image.xxh3", "key", "boxes.offset"])
@@ -721,7 +733,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
         ran = run(*args, "--dry-run", tmp_path / "made")
         assert (ran.code, "Nothing was written" in ran.out) == (0, True), ran
         said = json.loads(run(*args, "--dry-run", "--json", tmp_path / "made").out)
-        assert said["samples"] == {"convert": 70, "subset": 7, "merge": 140}[str(args[0])]
+        assert said["samples"] == {"convert": COUNT, "subset": 7, "merge": 2 * COUNT}[str(args[0])]
         assert said["store_bytes"] > said["samples"] * 20 * 28 * (3 + 1 + 2)
     assert states_of(tmp_path) == before
 
@@ -729,7 +741,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["convert", "subset", "merge"])
 def test_a_set_of_splits_is_named(tmp_path: Path, command: str) -> None:
     """What takes a store says of a set of splits that one of them is to be named, and which there are."""
-    rawpack_packer.pack_splits([one | {"label": 0} for one in samples(70)], tmp_path / "set", holdout={"val": 10},
+    rawpack_packer.pack_splits([one | {"label": 0} for one in samples()], tmp_path / "set", holdout={"val": 10},
                                fields=KINDS, classes=["a"], workers=0)  # fmt: skip
     stores = [tmp_path / "set"] * (2 if command == "merge" else 1)
     ran = run(command, "-q", *stores, tmp_path / "made")

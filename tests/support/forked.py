@@ -102,7 +102,8 @@ class Forks:
 
 @contextmanager
 def forks(environment: Mapping[str, str], *launcher: str, loads: Sequence[str] = ()) -> Iterator[Forks]:
-    """launcher: the words of a command that starts the program. loads: what it imports before it forks, too."""
+    """launcher: the words of a command that starts the program. environment: FORKS_SYNC has what is packed reach the
+    disk. loads: what the program imports before it forks, too."""
     with subprocess.Popen(
         [*launcher, sys.executable, __file__, *loads], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
         env={**environment, "OPENBLAS_NUM_THREADS": "1"},
@@ -172,7 +173,8 @@ def main() -> None:
         import_module(name)
     entry_points(group="rawpack.sources")
     gc.freeze()  # a collection would write to, and so copy, all that a fork shares with this process
-    leave_unsynced()
+    if "FORKS_SYNC" not in os.environ:
+        leave_unsynced()
     for line in sys.stdin:
         answer: Any = _run(*json.loads(line))
         print(json.dumps(answer), flush=True)

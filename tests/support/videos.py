@@ -97,8 +97,17 @@ def encode(
 
 def ffmpeg(*args: object) -> bytes:
     """Run the ffmpeg command; what it wrote to standard output."""
+    return _answer("ffmpeg", "-nostdin", "-threads", "1", *args)
+
+
+def ffprobe(*args: object) -> bytes:
+    """The same of the ffprobe command."""
+    return _answer("ffprobe", *args)
+
+
+def _answer(program: str, *args: object) -> bytes:
     assert FFMPEG is not None
-    command = [FFMPEG, "-nostdin", "-v", "error", "-threads", "1", *map(str, args)]
+    command = [FFMPEG.replace("ffmpeg", program), "-v", "error", *map(str, args)]
     ran = subprocess.run(command, capture_output=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr.decode()
     return ran.stdout

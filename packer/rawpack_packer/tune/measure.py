@@ -241,8 +241,8 @@ class StoreMeter:
     @cached_property
     def _long_order(self) -> NDArray[np.int64]:
         """The rows of the pool, repeated, each time in another random order."""
-        random = np.random.default_rng(0)
-        return random.permuted(np.tile(self._pool, (-(-_LONG // len(self._pool)), 1)), axis=1).ravel()
+        repeated = np.tile(self._pool, (-(-_LONG // len(self._pool)), 1))
+        return np.random.default_rng(0).permuted(repeated, axis=1).ravel()
 
 
 def _batches(
