@@ -270,7 +270,8 @@ def test_a_notebook_shows_the_pages(source: Path, packed: Packed) -> None:
     """A cell shows what `rawpack.plan` and `bench` return as the page of `--html`, in a frame that runs nothing:
     without the command, as there was none, and with keywords instead of options. Its text is that of `print`."""
     formatters = pytest.importorskip("IPython.core.formatters", reason="ipykernel is not installed")
-    planned = rawpack.plan(source, budget="0.1s", workers=1, batch=4, size=[200], format=["memmap"], compression=["none"])
+    alone: dict[str, Any] = {"size": [200], "format": ["memmap"], "compression": ["none"]}
+    planned = rawpack.plan(source, budget="0.1s", workers=1, batch=4, **alone)
     measured = rawpack.bench(packed("memmap", "--size", 48), seconds=0.01, rounds=1, workers=0, batch=16, cold=False)
     for done, words in ((planned, "Recommended: memmap 200"), (measured, "Reading speed")):
         shown, _ = formatters.DisplayFormatter().format(done)
