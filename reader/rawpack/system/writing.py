@@ -220,8 +220,8 @@ def _opened(folder: Path, below: Path | None) -> Iterator[_Opened]:
             try:
                 inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
             except OSError:
-                path = root.joinpath(*names[: k + 1])  # which takes longer than to open it
-                with _named(path):
+                # The path is made only here: that takes longer than to open the folder.
+                with _named(path := root.joinpath(*names[: k + 1])):
                     with contextlib.suppress(OSError):
                         _check_kind(os.stat(name, dir_fd=descriptor, follow_symlinks=False), path, stat.S_ISDIR)
                     raise
