@@ -170,12 +170,13 @@ def packs_here() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def trials_here() -> Iterator[None]:
-    """Plans of a module pack what they try in this process, too."""
+    """Plans of a module pack what they try in this process, too, and measure it for a tenth of the time at least."""
     from rawpack_packer.job.options import RunOptions
     from rawpack_packer.tune import trial
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trial, "RunOptions", lambda workers, **options: RunOptions(0, **options))
+        patch.setattr(trial, "_SLICES", (0.01, 2.0))
         yield
 
 

@@ -66,10 +66,10 @@ def truth(*sources: Path) -> list[tuple[str, str, bytes]]:
     ]
 
 
-def held(reader: Reader, **options: Any) -> list[tuple[str, str, bytes]]:
+def held(reader: Reader, workers: Workers | int = 0) -> list[tuple[str, str, bytes]]:
     """The same, of a reader."""
     found = []
-    for batch in reader.batches(7, fields=["image", "label", "key"], **options):
+    for batch in reader.batches(7, fields=["image", "label", "key"], workers=workers):
         for image, label, key in zip(batch["image"], batch["label"], batch["key"], strict=True):
             found.append((key, (reader.classes or ())[label], image.tobytes()))
     return found
@@ -342,7 +342,7 @@ def test_packing_the_source_again_leaves_what_was_appended(tmp_path: Path) -> No
 def test_an_append_killed_at_any_step_leaves_the_old_store_or_the_new(tmp_path: Path) -> None:
     """Before files that are opened, renamed, removed or synced: the store reads as one of the two, and the same append
     then ends in the very bytes of an undisturbed one. What was not synced may be torn."""
-    first, second = folder(tmp_path / "a", {"x": 70}), folder(tmp_path / "b", {"w": 1, "x": 69}, first=100)
+    first, second = folder(tmp_path / "a", {"x": 3}), folder(tmp_path / "b", {"w": 1, "x": 64}, first=100)
     (second / "x" / "bad.png").write_text("no image")
     store = pack(first, tmp_path / "store", *SMALL)
     shutil.copytree(store, tmp_path / "undisturbed")

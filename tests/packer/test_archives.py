@@ -392,7 +392,7 @@ text = st.text(st.sampled_from("ab./é中\n -"), min_size=1, max_size=130)
 member = st.tuples(text, st.sampled_from([b"0", b"\0", b"1", b"2", b"5", b"6"]), st.binary(max_size=700), text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if SOAK else 50, deadline=None)
 @given(st.lists(member, max_size=6), st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]))
 def test_headers_are_read_as_tarfile_reads_them(members: list[tuple[str, bytes, bytes, str]], form: int) -> None:
     """Name, kind, place, size, time and target of every member are those that Python's own module finds."""

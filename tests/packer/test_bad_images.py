@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from bad_images import cases, expected_pixels
 from pictures import picture, save
-from running import FORMATS, run_command, run_here
+from running import FORMATS, Ran, run_command, run_here
 
 from rawpack import Reader
 from rawpack_packer.destination.journal import REASONS
@@ -32,11 +32,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def raw(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All of it, packed into memmap."""
+def raw(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran]:
+    """All of it, packed into memmap by a process of its own, and what that said."""
     store = tmp_path_factory.mktemp("raw") / "store"
-    assert run_here("pack", "--workers", 1, *KEEP, folder, store).code == 0
-    return store
+    return store, run_command("pack", "--workers", 1, *KEEP, folder, store)
 
 
 def rejects_of(store: Path) -> dict[str, dict[str, Any]]:
@@ -45,10 +44,9 @@ def rejects_of(store: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.filterwarnings("ignore")  # Pillow's, of the files that it takes for bombs
-def test_what_decodes_is_right_and_the_rest_is_rejected(folder: Path, tmp_path: Path) -> None:
+def test_what_decodes_is_right_and_the_rest_is_rejected(raw: tuple[Path, Ran]) -> None:
     """Every file is either a sample with the right pixels or a line with the right reason, and nothing else is said."""
-    store = tmp_path / "store"
-    ran = run_command("pack", "--workers", 1, *KEEP, folder, store)
+    store, ran = raw
     assert (ran.code, ran.err) == (0, "")
     told = json.loads(ran.out)
     assert told["seen"] == len(cases()) == told["samples"] + told["rejects"]
@@ -80,14 +78,14 @@ def test_what_decodes_is_right_and_the_rest_is_rejected(folder: Path, tmp_path: 
     "options", [("--quality", "keep", "--check", "decode"), ("--quality", "90")], ids=["passed through", "re-encoded"]
 )
 def test_a_jpeg_store_takes_and_refuses_the_same(
-    folder: Path, raw: Path, tmp_path: Path, options: tuple[str, ...]
+    folder: Path, raw: tuple[Path, Ran], tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     """Passing through or not, lmdb accepts the very files that memmap accepts; what it holds can be read."""
     jpeg = tmp_path / "jpeg"
     assert run_here("pack", "--workers", 1, *KEEP, *FORMATS["lmdb"], *options, folder, jpeg).code == 0
-    reasons = [{key: line["reason"] for key, line in rejects_of(store).items()} for store in (raw, jpeg)]
+    reasons = [{key: line["reason"] for key, line in rejects_of(store).items()} for store in (raw[0], jpeg)]
     assert reasons[0] == reasons[1]
-    one, other = Reader(raw), Reader(jpeg, verify=True)
+    one, other = Reader(raw[0]), Reader(jpeg, verify=True)
     for i in range(len(one)):
         assert one[i]["image"].shape == other[i]["image"].shape, one[i]["key"]
 

@@ -33,16 +33,16 @@ pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 from store_server import Server, find_by_itself, limit_spools, on, serving, slow, status
 
 TABLES = Path(__file__).parents[1] / "support" / "fixtures" / "huggingface" / "checkout" / "data"
-SHARDS, SAMPLES = 6, 60
-"""Shards of a WebDataset, and the samples in each."""
-SMALL = ("--size", 32, "--shard-size", 1)
+SHARDS, SAMPLES = 6, 30
+"""Shards of a WebDataset, and the samples in each: of `SMALL`, a shard of the store has fewer than all."""
+SMALL = ("--size", 48, "--shard-size", 1)
 
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with WebDataset shards, and with a tar and a zip of a folder."""
     root = tmp_path_factory.mktemp("archives")
-    images = [encoded(picture(40, 60, k), "JPEG", quality=95) for k in range(10)]
+    images = [encoded(picture(50, 60, k), "JPEG", quality=95) for k in range(10)]
     for number in range(SHARDS):
         members: dict[str, bytes | str] = {}
         for i in range(number * SAMPLES, (number + 1) * SAMPLES):
@@ -250,16 +250,18 @@ def test_what_urls_need_is_named_before_their_kind_is_asked_for(url: str, tmp_pa
     assert (ran.code, ran.err) == (1, f"rawpack: {url}: URLs need fsspec: pip install 'rawpack[remote]'\n")
 
 
+@pytest.mark.usefixtures("trials_here")
 def test_plan_takes_urls(server: Server, tmp_path: Path) -> None:
     """A URL and a pattern of several: what was fetched is removed, and the command has the URL."""
     (tmp_path / "tmp").mkdir()
-    quick = ("--quiet", "--json", "--budget", "0.1s", "--workers", 1, "--batch", 4, "--size", 16, "--format", "memmap")
+    quick = ("--quiet", "--json", "--budget", "0.1s", "--workers", 1, "--batch", 4, "--size", 16, "--format", "memmap",
+             "--compression", "none")  # fmt: skip
     for name in ("photos.tar", "train-{000..005}.tar"):
         url = f"{server.url}/bucket/{name}"
         ran = run_here("plan", *quick, "--tmp", tmp_path / "tmp", url)
         assert (ran.code, ran.err) == (0, ""), ran
         told = json.loads(ran.out)
-        assert told["recommended"].startswith("memmap 16")  # compressed or not, as measured
+        assert told["recommended"] == "memmap 16"
         assert shlex.split(told["command"])[-2] == url
         assert not list((tmp_path / "tmp").iterdir())
     assert not any("train-002" in line for line in map(str, server.log))  # four of the six stand for all
@@ -299,7 +301,7 @@ def test_a_finished_store_is_compared_with_its_source(server: Server, at_home: N
     ran = packed_here(TRAIN, store, "--size", 16)
     assert ran.code == 2
     assert f"rawpack: {store} is a finished store ({SHARDS * SAMPLES} samples, " in ran.err
-    assert "and the recipe differs: --size was 32: name another destination. --restart deletes this store" in ran.err
+    assert "and the recipe differs: --size was 48: name another destination. --restart deletes this store" in ran.err
     server.files["bucket/train-003.tar"] = server.files["bucket/train-003.tar"].replace(b"JFIF", b"JFIg")
     ran = packed_here(TRAIN, store)
     assert ran.code == 2

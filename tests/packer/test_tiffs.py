@@ -135,11 +135,12 @@ def packed(values: NDArray[Any], bits: int) -> bytes:
 
 
 def chosen(bits: int) -> list[Layout]:
-    """What must be read, as it is mostly stored, and of all other layouts each fifth, from another one on for each
-    depth; all of them in a soak test."""
+    """What must be read, as it is mostly stored, and of all other layouts each fifth, or each eleventh of the depths
+    that are also compressed, from another one on for each depth; all of them in a soak test."""
     every = list(layouts(bits))
     plain = [one for one in every if as_kind(one) in READ and one == replace(one, **PLAIN)]
-    return every if SOAK else list(dict.fromkeys(plain + every[bits % 5 :: 5]))
+    step = 11 if bits in (8, 16) else 5
+    return every if SOAK else list(dict.fromkeys(plain + every[bits % step :: step]))
 
 
 PLAIN: dict[str, Any] = {

@@ -9,6 +9,7 @@ at, and another run goes on. Ends with the first run that has fewer steps than k
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import sys
@@ -22,25 +23,28 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import open_source
 
 
-def run(source: str, store: Path, killer: Killer | None) -> int:
-    """Append in a fork: see `forked`."""
-    how = RunOptions(0, max_rejects=10)
-    return forked(lambda: Append(open_source(source), open_store(Path(store), [source]), how).run(), killer)
-
-
 def main() -> None:
     source, whole, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     first, every = int(sys.argv[4]), int(sys.argv[5])
     words = folder / "last words"
+    # Once in this process: what that imports and opens, no fork has to.
+    table, how = open_source(source), RunOptions(0, max_rejects=10)
+    Append(table, open_store(shutil.copytree(whole, folder / "warm"), [source]), how).run()
+    gc.freeze()  # as in `killed_child.py`
+
+    def run(store: Path, killer: Killer | None) -> int:
+        """Append in a fork: see `forked`."""
+        return forked(lambda: Append(table, open_store(store, [source]), how).run(), killer)
+
     for turn, at in enumerate(range(first, 10_000, every)):
         store = folder / f"{at}"
         shutil.copytree(whole, store)
-        status = run(source, store, Killer(store, at, torn=bool(turn % 2), words=words))
+        status = run(store, Killer(store, at, torn=bool(turn % 2), words=words))
         if status == 0:
             return
         reader = Reader(store)
         keys = [key for batch in reader.batches(64, fields=["key", "image"], workers=0) for key in batch["key"]]
-        again = run(source, store, None)
+        again = run(store, None)
         print(json.dumps([at, words.read_text(), status, keys, again]), flush=True)
 
 

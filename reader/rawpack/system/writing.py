@@ -195,11 +195,12 @@ def write_output(path: Path, data: bytes) -> None:
 
 def _way(folder: Path, below: Path | None) -> tuple[Path, tuple[str, ...]]:
     """Where the way to a folder begins, and the names from there on, none of which may be a link."""
-    parts, root = folder.parts, folder if below is None else below
-    if WORK in parts:
-        above = Path(*parts[: len(parts) - 1 - parts[::-1].index(WORK)])
-        root = above if root.is_relative_to(above) else root
-    return root, folder.relative_to(root).parts
+    parts = folder.parts
+    at = len(parts) - 1 - parts[::-1].index(WORK) if WORK in parts else len(parts)
+    above = Path(*parts[:at]) if at < len(parts) else folder
+    if below is None or (above is not folder and below.is_relative_to(above)):
+        return above, parts[at:]
+    return below, folder.relative_to(below).parts
 
 
 @contextmanager
@@ -216,11 +217,11 @@ def _opened(folder: Path, below: Path | None) -> Iterator[_Opened]:
     try:
         owner = os.fstat(descriptor).st_uid
         for k, name in enumerate(names):
-            path = root.joinpath(*names[: k + 1])
-            with _named(path):
-                try:
-                    inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
-                except OSError:
+            try:
+                inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            except OSError:
+                # The path is made only here: that takes longer than to open the folder.
+                with _named(path := root.joinpath(*names[: k + 1])):
                     with contextlib.suppress(OSError):
                         _check_kind(os.stat(name, dir_fd=descriptor, follow_symlinks=False), path, stat.S_ISDIR)
                     raise
