@@ -110,8 +110,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_photos(folder / "photos")
     # A shard of different sizes is cut for 1,024 images: here for as few as of one size.
     with mock.patch.object(recipe, "_KEEP_PART", 64):
-        for name, options in STORES.items():
-            pack(folder / "photos", folder / name, "--max-rejects", 2, *options)
+        for name, words in STORES.items():
+            pack(folder / "photos", folder / name, "--max-rejects", 2, *words)
     for name, options in FIELDS.items():
         rawpack_packer.pack(
             samples_with_fields(),
