@@ -170,7 +170,7 @@ def packs_here() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def trials_here() -> Iterator[None]:
-    """Plans of a module pack what they try in this process, too, and measure it for a tenth of the time at least."""
+    """Plans of a module pack what they try in this process, too, and read it for a tenth of the time."""
     from rawpack_packer.job.options import RunOptions
     from rawpack_packer.tune import trial
 

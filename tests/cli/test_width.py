@@ -72,7 +72,7 @@ COMMANDS = {
     "warm": ("warm", "one"),
     "doctor": ("doctor",),
     "plan": (
-        "plan", "--budget", "2s", "-f", "memmap", "-f", "lmdb", "-s", 16, "--workers", 1, "--batch", 4, "photos",
+        "plan", "--budget", "1s", "-f", "memmap", "-f", "lmdb", "-s", 16, "--workers", 1, "--batch", 4, "photos",
     ),
     "an error of usage": ("pack", "--max-rejects", "3", "--columns", "a,b,c,d,e,f,g", "photos", "OUT"),
     "an error": ("pack", "-j", 0, "--max-rejects", "0", "photos", "OUT"),
@@ -80,7 +80,7 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def measured_once() -> Iterator[None]:
+def measured_once(trials_here: None) -> Iterator[None]:
     """What `plan` finds is printed at a terminal and in a pipe, and takes seconds to measure."""
     plan, plans = api.run_plan, list[Any]()
 

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import readers_by_docs as by_docs
 from numpy.typing import NDArray
 from PIL import Image
+from running import pack
 
 import rawpack_packer
 from rawpack import Reader
+from rawpack_packer import recipe
 
 SHARDS = ("--shard-size", "64KiB")
 """So little that images of one size make more than one shard: the least that a shard is cut for is 64 samples."""
-FEW, MANY = 80, 1030
-"""Images in a source. A shard of different sizes is cut for 1,024."""
+COUNT = 66
+"""Images in the source."""
 
 STORES: dict[str, tuple[str, ...]] = {
     "memmap_fixed": ("--size", "20x24", *SHARDS),
@@ -54,15 +56,14 @@ FIELDS: dict[str, dict[str, Any]] = {
     "fields_lmdb_keep": {"format": "lmdb"},
 }
 """Stores of samples with fields of every kind -> how they are packed."""
-OF_MANY = ("memmap_keep", "hdf5_keep_gzip")
-SEVERAL_SHARDS = ("memmap_fixed", "hdf5_fixed", "hdf5_gzip", "lmdb_fixed", *OF_MANY)
+SEVERAL_SHARDS = ("memmap_fixed", "hdf5_fixed", "hdf5_gzip", "lmdb_fixed", "memmap_keep", "hdf5_keep_gzip")
 
 
-def make_photos(folder: Path, count: int) -> None:
+def make_photos(folder: Path) -> None:
     """Two classes of small pictures of many sizes: JPEGs in colour and grey, a PNG, two files that are no image."""
     rng = np.random.default_rng(7)
-    for i in range(count):
-        path = folder / ("cats", "dögs 犬")[i * 2 // count] / f"{i:04}.jpg"
+    for i in range(COUNT):
+        path = folder / ("cats", "dögs 犬")[i * 2 // COUNT] / f"{i:04}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         height, width = rng.integers(18, 40, 2).tolist()
         y, x = np.mgrid[0:height, 0:width]
@@ -72,13 +73,13 @@ def make_photos(folder: Path, count: int) -> None:
             picture = picture.convert("L")
         picture.save(path, quality=90, progressive=i % 7 == 0)
     # One large enough to span several chunks of 1 MiB, and stored exactly.
-    Image.fromarray(rng.integers(0, 256, (700, 900, 3), np.uint8)).save(folder / "cats" / "large.png")
+    Image.fromarray(rng.integers(0, 256, (600, 620, 3), np.uint8)).save(folder / "cats" / "large.png")
     (folder / "cats" / "0000b.jpg").write_bytes(b"")
     whole = (folder / "cats" / "0001.jpg").read_bytes()
     (folder / "dögs 犬" / "zz.jpg").write_bytes(whole[: len(whole) // 2])
 
 
-def samples_with_fields(count: int = 80) -> list[dict[str, Any]]:
+def samples_with_fields(count: int = COUNT) -> list[dict[str, Any]]:
     """Samples with a field of every kind, and images of different sizes."""
     rng = np.random.default_rng(11)
     samples = []
@@ -106,18 +107,11 @@ def samples_with_fields(count: int = 80) -> list[dict[str, Any]]:
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of stores of every kind, packed by the command, with the names of STORES."""
     folder = tmp_path_factory.mktemp("stores")
-    make_photos(folder / "few", FEW)
-    make_photos(folder / "many", MANY)
-    # One process for all: the command is the same, and starts once.
-    program = (
-        "import json, sys\n"
-        "from rawpack_packer.cli import cli\n"
-        "for line in json.loads(sys.argv[1]):\n"
-        "    cli(line, standalone_mode=False)\n"
-    )
-    common = ["pack", "--quiet", "--workers", "0", "--max-rejects", "2"]
-    lines = [[*common, *options, "many" if name in OF_MANY else "few", name] for name, options in STORES.items()]
-    _run([sys.executable, "-c", program, json.dumps(lines)], folder)
+    make_photos(folder / "photos")
+    # A shard of different sizes is cut for 1,024 images: here for as few as of one size.
+    with mock.patch.object(recipe, "_KEEP_PART", 64):
+        for name, words in STORES.items():
+            pack(folder / "photos", folder / name, "--max-rejects", 2, *words)
     for name, options in FIELDS.items():
         rawpack_packer.pack(
             samples_with_fields(),
@@ -162,11 +156,10 @@ def test_the_documentation_reads_what_the_reader_reads(
     keys, labels, shapes, pixels = (
         read_by_docs[f"{name}/{what}"] for what in ("keys", "labels", "shapes", "pixels")
     )  # fmt: skip
-    assert len(reader) == len(keys) == 1 + (MANY if name in OF_MANY else FEW)
+    assert len(reader) == len(keys) == 1 + COUNT
     ends = np.cumsum(shapes.prod(axis=1))
     assert ends[-1] == len(pixels)
-    # Of the large stores a part, both ends and both sides of where the second shard begins among them.
-    for i in range(len(reader)) if len(reader) < MANY else (0, *range(1, 1010, 9), *range(1015, len(reader))):
+    for i in range(len(reader)):
         sample = reader[i]
         assert (sample["key"], sample["label"]) == (keys[i], labels[i])
         assert sample["image"].shape == tuple(shapes[i])
@@ -182,13 +175,14 @@ def test_the_documentation_reads_every_kind_of_field(
     """Numbers, vectors, texts, ragged fields and masks that a reader written from `docs/format/` finds are those of
     `rawpack.Reader`, also where there are two shards."""
     reader = Reader(stores / name)
+    samples = [reader[i] for i in range(len(reader))]
     assert len(by_docs.read_sealed(stores / name / "store.json")[0]["shards"]) == (1 if "keep" in name else 2)
     names = set(reader.fields) - {"image", "label", "key"}
     assert names == {"number", "score", "yes", "vector", "boxes", "words", "mask", "colours", "depth"}
     for field in names:
         whole, shapes, at = read_by_docs[f"{name}/{field}"], read_by_docs[f"{name}/{field}/shapes"], 0
-        for i in range(len(reader)):
-            value = np.asarray(reader[i][field])
+        for i, sample in enumerate(samples):
+            value = np.asarray(sample[field])
             assert value.shape == tuple(shapes[i].astype(int))
             np.testing.assert_array_equal(value.reshape(-1), whole[at : at + value.size])
             at += value.size
@@ -203,7 +197,7 @@ def test_the_stores_cover_what_the_documentation_describes(stores: Path) -> None
         assert len(by_docs.read_sealed(stores / name / "store.json")[0]["shards"]) > 1
     keep = by_docs.read_sealed(stores / "hdf5_keep_gzip" / "store.json")[0]
     assert keep["shards"][0]["fields"]["image"]["chunks"] > 1
-    assert by_docs.read_sealed(stores / "lmdb_as_they_are" / "store.json")[0]["counts"]["passed_through"] == FEW
+    assert by_docs.read_sealed(stores / "lmdb_as_they_are" / "store.json")[0]["counts"]["passed_through"] == COUNT
     rejects = by_docs.read_rejects(stores / "memmap_fixed")
     assert [(one["key"], one["reason"]) for one in rejects] == [
         ("cats/0000b.jpg", "empty"),

@@ -76,8 +76,8 @@ def test_every_image_is_stored_and_read(stored: Stored, layout: str, one_size: b
 @over_sizes
 @over_layouts
 def test_slices_batches_and_files_have_every_image(stored: Stored, layout: str, one_size: bool) -> None:
-    """`reader[2:5]`, batches of all workers, the files of an LMDB store and the planes of those that have them: each
-    field as `reader[i]` has it."""
+    """A slice with a step, and batches: each field as `reader[i]` has it. Processes read memmap and LMDB, and more where
+    tests soak."""
     reader = Reader(stored(layout, one_size))
     samples = [reader[i] for i in range(COUNT)]
     part = reader[1:COUNT:4]
@@ -86,14 +86,15 @@ def test_slices_batches_and_files_have_every_image(stored: Stored, layout: str, 
     fields = [name for name, field in reader.fields.items() if field.in_slot]
     if not one_size:
         return
-    for way in WAYS.values():
+    for name, way in WAYS.items():
+        if name == "processes" and layout not in ("memmap", "lmdb") and not SOAK:
+            continue
         seen = []
         for batch in reader.batches(8, shuffle=True, seed=1, fields=[*fields, "boxes"], **way):
             assert {*fields} <= {*batch}
             for k, i in enumerate(batch["index"].tolist()):
                 seen.append(check({name: values[k] for name, values in batch.items() if name != "boxes"}, layout))
-                for name in fields:
-                    np.testing.assert_array_equal(batch[name][k], samples[i][name])
+                assert all(np.array_equal(batch[field][k], samples[i][field]) for field in fields)
         assert sorted(seen) == list(range(COUNT))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from folders import files_of
 from pictures import Pixels
-from running import Ran, environment, run_command
+from running import environment, run_command, run_here
 
 import rawpack_packer
 from rawpack import Reader, StoreError, UsageError, Workers
@@ -34,12 +34,6 @@ def installed() -> Iterator[None]:
     yield
     sys.path.remove(str(TOY))
     tables.added.cache_clear()
-
-
-def command(*args: object) -> Ran:
-    """The command, where the toy is installed."""
-    path = environment()["PYTHONPATH"]
-    return run_command(*args, PYTHONPATH=os.pathsep.join([path, str(TOY)]))
 
 
 def by_hand(store: Path, name: str = "image") -> Iterator[bytes]:
@@ -83,28 +77,31 @@ class TestToy(FormatConformance):
 def store(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of the toy format, packed by the command with two workers."""
     path = tmp_path_factory.mktemp("toy") / "store"
-    ran = command("pack", "--quiet", "--format", "toy", "--size", 32, "--shard-size", 1, "--workers", 2, images, path)
+    options = ("--quiet", "--format", "toy", "--size", 32, "--shard-size", 1, "--workers", 2)
+    python_path = os.pathsep.join([environment()["PYTHONPATH"], str(TOY)])
+    ran = run_command("pack", *options, images, path, PYTHONPATH=python_path)
     assert (ran.code, ran.err) == (0, "")
     return path
 
 
 def test_the_command_packs_and_describes_it(store: Path) -> None:
-    """`rawpack pack --format toy` makes shards of the toy's own kind, and `rawpack inspect` tells its encoding."""
+    """`rawpack pack --format toy` makes shards of the toy's own kind in workers of a process that has the toy on its
+    path, and `rawpack inspect` tells its encoding."""
     assert {path.suffix for path in store.glob("shard-*")} == {".toy"}
-    ran = command("inspect", store)
+    ran = run_here("inspect", store)
     assert ran.code == 0
     assert "toy" in ran.out
     assert "runs" in ran.out
 
 
-def test_the_command_verifies_it(store: Path) -> None:
+def test_its_bytes_are_verified(store: Path) -> None:
     """`rawpack inspect --verify` passes a sound store, and finds a changed byte by its sample."""
-    assert command("inspect", "--verify", store).code == 0
+    assert run_here("inspect", "--verify", store).code == 0
     shard = sorted(store.glob("shard-*"))[0]
     data = shard.read_bytes()
     try:
         shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        ran = command("inspect", "--verify", store)
+        ran = run_here("inspect", "--verify", store)
         assert ran.code == 1
         assert "image was changed" in ran.out + ran.err
     finally:

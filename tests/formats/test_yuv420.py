@@ -99,8 +99,9 @@ def test_threads_do_not_disturb_one_another(by: Any) -> None:
     stored = [random.integers(0, 256, h * w + 2 * -(-h // 2) * -(-w // 2)).astype(np.uint8) for h, w in sizes]
     with by(), ThreadPoolExecutor(4) as pool:
         found = list(pool.map(to_rgb, stored * 10, sizes * 10))
-    for image, data, size in zip(found, stored * 10, sizes * 10, strict=True):
-        np.testing.assert_array_equal(image, rgb_of(data, *size))
+    expected = [rgb_of(data, *size) for data, size in zip(stored, sizes, strict=True)]
+    for image, one in zip(found, expected * 10, strict=True):
+        np.testing.assert_array_equal(image, one)
 
 
 @settings(max_examples=60 if SOAK else 30, deadline=None)

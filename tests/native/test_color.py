@@ -10,6 +10,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from draws import tries
 from resampled import noise
 
 from rawpack.native import calls, library, state
@@ -47,7 +48,7 @@ def images(count: int, seed: int) -> list[tuple[Bytes, np.random.Generator]]:
 
 def test_drawn_changes_are_those_of_the_fall_back() -> None:
     """Which takes OpenCV, but for the way back from a hue."""
-    for k, (image, random) in enumerate(images(2000, seed=1)):
+    for k, (image, random) in enumerate(images(tries(2000), seed=1)):
         strength = (1.0, 3.0, 31.0)[k % 3] if k % 5 == 0 else 0.8
         drawn = [
             (int(kind), random.uniform(max(0, 1 - strength), 1 + strength * 0.96)) for kind in random.permutation(4)

@@ -16,12 +16,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from compiling import NATIVE, driver
+from compiling import NATIVE, STRICT, driver
+from draws import tries
 from planes import bytes_of
 from resampled import Case, noise, odd_cases, planar_cases, recolored_cases
 from unmapped import check_unharmed
 
-from rawpack.native import calls, library, state
+from rawpack.native import LIBRARY, calls, library, state
 from rawpack.native.calls import IMAGE, resample, rgb_of_planes
 
 pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
@@ -63,7 +64,7 @@ def _driver(folder: Path, compiler: str, *flags: str, sources: tuple[Path, ...] 
     return driver(folder, compiler, "-ffp-contract=off", *flags, sources=sources)
 
 
-def _same_as_the_library(command: list[str | Path], seed: int, count: int = 600) -> None:
+def _same_as_the_library(command: list[str | Path], seed: int, count: int) -> None:
     for lanes in (True, False):
         cases = [*odd_cases(count, seed), *planar_cases(count, seed), *recolored_cases(count, seed)]
         ran = subprocess.run(command, input=_input_of(cases, lanes), capture_output=True, check=False)
@@ -73,16 +74,8 @@ def _same_as_the_library(command: list[str | Path], seed: int, count: int = 600)
 
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """Every image ends where its memory ends."""
-    flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    _same_as_the_library([_driver(tmp_path, "gcc", *flags)], seed=2)
-
-
-def test_arm64_gives_the_same_bits(tmp_path: Path) -> None:
-    """NEON, and plain C of another compiler, under emulation."""
-    if shutil.which("qemu-aarch64") is None:
-        pytest.skip("qemu-aarch64 is not installed")
-    driver = _driver(tmp_path, "aarch64-linux-gnu-gcc", "-O2", "-static")
-    _same_as_the_library(["qemu-aarch64", driver], seed=3)
+    flags = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    _same_as_the_library([_driver(tmp_path, "gcc", *flags)], seed=2, count=tries(600))
 
 
 @pytest.mark.skipif(sys.platform != "linux" or machine() != "x86_64", reason="by an emulator of arm64, and by musl")
@@ -96,31 +89,34 @@ def test_arm64_gives_the_same_bits(tmp_path: Path) -> None:
 def test_the_library_of_a_wheel_gives_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, run: list[str], of: str
 ) -> None:
-    """Compiled as for a wheel, then loaded by a program that has another C library, or is for another machine."""
-    by = {"x86_64": "gcc", "aarch64": compiler}[of]
-    for program in (by, *run[:1]):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
-    driver = _driver(tmp_path, compiler, "-O0", "-DLOADED", "-ldl")
-    monkeypatch.setenv("CC", by)
-    runpy.run_path(str(NATIVE / "build.py"))["compile_to"](tmp_path / "core")
-    _same_as_the_library([*run, driver, tmp_path / "core"], seed=5, count=60)
+    """Compiled as for a wheel, then loaded by a program that has another C library, or is for another machine: NEON,
+    and plain C of another compiler, which has nothing to say. For this machine, the checkout's is compiled the same."""
+    if run and shutil.which(run[0]) is None:
+        pytest.skip(f"{run[0]} is not installed")
+    driver = _driver(tmp_path, compiler, "-O0", "-DLOADED", "-ldl", *STRICT)
+    core, count = LIBRARY, 60
+    if of != machine():
+        core, count = tmp_path / "core", tries(600)
+        monkeypatch.setenv("CC", f"{compiler} -Wconversion -Werror")
+        runpy.run_path(str(NATIVE / "build.py"))["compile_to"](core)
+    _same_as_the_library([*run, driver, core], seed=5, count=count)
 
 
 @pytest.mark.parametrize("source", [DRIVER, COLOR], ids=lambda path: path.stem)
-@pytest.mark.parametrize("compiler", ["gcc", "clang", "aarch64-linux-gnu-gcc"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_no_warning(tmp_path: Path, compiler: str, source: Path) -> None:
-    _driver(tmp_path, compiler, "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-c", sources=(source,))
+    _driver(tmp_path, compiler, "-fsyntax-only", *STRICT, sources=(source,))
 
 
 _BESIDE_UNMAPPED = """
 import numpy as np
+from draws import tries
 from resampled import odd_cases, planar_cases, recolored_cases
 from unmapped import between_unmapped_pages
 
 source, target = between_unmapped_pages(512), between_unmapped_pages(512)
 SIZE = len(source)
-for case in (*odd_cases(600, seed=4), *planar_cases(600, seed=4), *recolored_cases(600, seed=4)):
+for case in (case for draw in (odd_cases, planar_cases, recolored_cases) for case in draw(tries(600), seed=4)):
     expected = case.made(False)
     for at in (0, SIZE - case.bytes):
         source[at : at + case.bytes] = case.pixels[: case.bytes]

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import xxhash
 from folders import files_of, settled, states_of
-from forked import COMMAND, Forks, forks
+from forked import COMMAND, Forks
 from pictures import picture, save
-from running import environment, pack, run_here, stop_of
+from running import pack, run_here, stop_of
 
 import rawpack_packer
 from rawpack import DamagedStoreError, Reader, UnfinishedStoreError, UsageError
@@ -453,14 +453,8 @@ def test_classes_that_are_numbered_differently_are_told(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- stopped in the middle
 
 
-@pytest.fixture
-def forked() -> Iterator[Forks]:
-    with forks(environment()) as started:
-        yield started
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL")
-def test_a_set_that_is_killed_goes_on_where_it_was(tmp_path: Path, forked: Forks) -> None:
+def test_a_set_that_is_killed_goes_on_where_it_was(tmp_path: Path, forks: Forks) -> None:
     """SIGKILL at random moments, in the first split, between them, in the second: finished splits stay as they are, and
     the set is that of an undisturbed run."""
     source = tmp_path / "source"
@@ -472,7 +466,7 @@ def test_a_set_that_is_killed_goes_on_where_it_was(tmp_path: Path, forked: Forks
     undisturbed = settled(packed(source, tmp_path / "undisturbed", *options))
     dice, sets, kills, finished = random.Random(5), tmp_path / "sets", 0, dict[str, Any]()
     for after in (0, 3, 7, 8, None):
-        with forked.started(COMMAND, "pack", "--workers", int(after in (3, 8)), *options, source, sets) as run:
+        with forks.started(COMMAND, "pack", "--workers", int(after in (3, 8)), *options, source, sets) as run:
             while after is not None and not run.ends_within(0):
                 done = len(list(sets.glob("*/shard-*")))
                 if done >= after and (after or (sets / "splits.json").exists()):

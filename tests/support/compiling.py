@@ -21,6 +21,7 @@ EXPORTED int32_t rawpack_lanes(void) { return 0; }
 """
 """Compiles at once."""
 NATIVE = Path(__file__).parents[2] / "reader" / "native"
+STRICT = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
 COMPILER = shlex.split(os.environ.get("CC") or "cc")
 
 

@@ -12,6 +12,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -24,6 +25,7 @@ from rawpack.system import template
 from rawpack.system.channel import Channel
 from rawpack.system.child import Child, Ends, Process
 from rawpack.system.template import Template
+from rawpack.workers import worker
 
 _KEPT = 4
 """Templates, each of which has loaded what its workers need."""
@@ -114,8 +116,12 @@ class _KeptTemplate(Template):
 
     def launch(self, ends: Any, channel: Any) -> Any:
         if self._running is None and not self._useless:
-            self._key = (*_surroundings(), pickle.dumps(self._prepare))
-            running = self.kept.take_template(self._key, lambda: template._Running(self._prepare))
+            prepare = self._prepare
+            # One serves the workers of all readers, whatever they read.
+            if self.kept.keeps and isinstance(prepare, partial) and prepare.func is worker._load:
+                prepare = nursery.load_readers
+            self._key = (*_surroundings(), pickle.dumps(prepare))
+            running = self.kept.take_template(self._key, lambda: template._Running(prepare))
             if running.is_ready():
                 self._running = running
             else:

@@ -1,6 +1,9 @@
-"""What the nursery of child processes loads: see `kept_children`. It starts no thread, or it could not fork."""
+"""What the processes load that others are forked from: see `kept_children`. They start no thread, or they could not
+fork."""
 
 from __future__ import annotations
+
+import pkgutil
 
 
 def load() -> None:
@@ -15,3 +18,13 @@ def load() -> None:
     import rawpack_packer.inspect.verify
     import rawpack_packer.isolated
     import rawpack_packer.sources.video.scan  # noqa: F401
+
+
+def load_readers() -> None:
+    """Runs in templates: all that the workers of any reader use."""
+    from rawpack import transforms
+    from rawpack.disk.tables import CODECS, FORMATS
+    from rawpack.workers import worker
+
+    steps = [module.name for module in pkgutil.walk_packages(transforms.__path__, "rawpack.transforms.")]
+    worker._load(tuple({row.open for row in (*FORMATS.values(), *CODECS.values())}), True, steps)

@@ -30,13 +30,12 @@ def spread(count: int) -> Floats:
 
 
 def enlarged(plane: NDArray[np.integer[Any]]) -> Ints:
-    """A plane (r, m) with twice the columns: pixel by pixel, as the formula has it."""
-    rows, columns = plane.shape
-    wide = np.zeros((rows, 2 * columns), np.int64)
-    for pixel in range(2 * columns):
-        nearer = pixel // 2
-        farther = min(max(nearer + (1 if pixel % 2 else -1), 0), columns - 1)
-        wide[:, pixel] = plane[:, nearer] - plane[:, nearer] // 4 + plane[:, farther] // 4
+    """A plane (r, m) with twice the columns, as the formula has it."""
+    columns = plane.shape[1]
+    pixels = np.arange(2 * columns)
+    nearer = pixels // 2
+    farther = (nearer + np.where(pixels % 2, 1, -1)).clip(0, columns - 1)
+    wide: Ints = plane[:, nearer] - plane[:, nearer] // 4 + plane[:, farther] // 4
     return wide
 
 

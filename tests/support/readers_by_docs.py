@@ -277,7 +277,7 @@ class StoreByDocs:
         for name in self.large:
             names |= set() if self.uniform(name) else {f"{name}_start", f"{name}_shape"}
         assert shard.attrs["made_by"] == "rawpack"
-        assert all("how_to_read" in shard[name].attrs for name in shard)
+        assert all("how_to_read" in field.attrs for field in shard.values())
         for name, column in columns.items():
             wanted = [column[row] for row in rows.tolist()]
             kind = self.fields[name]["kind"]
@@ -290,8 +290,9 @@ class StoreByDocs:
             else:
                 names |= {f"{name}_start", f"{name}_length"}
                 spans = zip(shard[f"{name}_start"][:], shard[f"{name}_length"][:], wanted, strict=True)
+                whole = shard[name][:]
                 for start, length, values in spans:
-                    np.testing.assert_array_equal(shard[name][start : start + length], values)
+                    np.testing.assert_array_equal(whole[start : start + length], values)
         assert set(shard) == names
 
     def _lmdb(

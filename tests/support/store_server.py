@@ -19,9 +19,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -303,21 +301,12 @@ def find_by_itself(server: Server, patched: pytest.MonkeyPatch) -> None:
     """Let s3fs find a server, and its keys, by the environment and by its own configuration."""
     import fsspec.config
 
-    _read_models_once()
     for name in [name for name in os.environ if name.startswith(("AWS_", "FSSPEC_"))]:
         patched.delenv(name)
     patched.setenv("FSSPEC_S3_ENDPOINT_URL", server.url)
     patched.setenv("AWS_ACCESS_KEY_ID", "me")
     patched.setenv("AWS_SECRET_ACCESS_KEY", "sesame-open")
     patched.setitem(fsspec.config.conf, "s3", {"endpoint_url": server.url})
-
-
-@cache
-def _read_models_once() -> None:
-    """Read only once what botocore has in JSON of S3, not for each client: half of what most tests of S3 take."""
-    loader = import_module("botocore.loaders").JSONFileLoader
-    read = cache(loader().load_file)
-    loader.load_file = lambda loader, path: read(path)
 
 
 def limit_spools(patched: pytest.MonkeyPatch, limit: int) -> None:

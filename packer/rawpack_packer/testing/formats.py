@@ -33,7 +33,7 @@ _COUNT = 70
 _SIZE = (22, 17)
 _SIZES = ((22, 17), (9, 31), (16, 16), (1, 5), (40, 3))
 """Height and width: odd ones too."""
-_FLIPS = 24
+_FLIPS = 12
 
 
 class _Folders(Protocol):
