@@ -76,8 +76,8 @@ def test_every_image_is_stored_and_read(stored: Stored, layout: str, one_size: b
 @over_sizes
 @over_layouts
 def test_slices_batches_and_files_have_every_image(stored: Stored, layout: str, one_size: bool) -> None:
-    """A slice with a step, and batches: each field as `reader[i]` has it. Processes read memmap and LMDB, and more where
-    tests soak."""
+    """A slice with a step, and batches: each field as `reader[i]` has it. Processes read memmap and LMDB, and
+    the others where tests soak."""
     reader = Reader(stored(layout, one_size))
     samples = [reader[i] for i in range(COUNT)]
     part = reader[1:COUNT:4]
