@@ -44,6 +44,9 @@ if find_spec("hypothesis") is not None:
     settings.load_profile("rawpack")
 
 LONG = (
+    "packer/test_bench.py",
+    "packer/test_engines.py",
+    "docs/test_site_built.py",
     "docs/test_docs.py",
     "reader/test_cold.py",
     "robustness/test_kills.py",
@@ -58,7 +61,8 @@ LONG = (
     "cli/test_width.py",
     "packer/test_several_derived.py",
 )
-"""The files that take longest, longest first. Begun last, one of them would keep a single core busy at the end."""
+"""The files that take longest, longest first, those of the heavy tests before the others. Begun last, one of them would
+keep a single core busy at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -144,6 +144,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Forks, Pa
     with forks(
         environment(FORKS_SYNC="1"), *words, log, "-y", "-s", "4096", "-e", f"trace={','.join(CALLS)}"
     ) as traced:
+        traced.run("")  # the trace is there once something has run
         yield traced, log
 
 
