@@ -48,29 +48,37 @@ if sys.version_info >= (3, 11) and sys.version_info[3] == "final" and not syscon
     sort -t. -k2,2n
 }
 
-# pip_install VENV ARGUMENTS: by uv where the machine has it, which takes a tenth of pip's time. At a terminal, one line says
-# what is being done; elsewhere silent unless it fails.
+# pip_install VENV ARGUMENTS: by uv where the machine has it, which takes a tenth of pip's time; where uv fails, perhaps
+# because it knows less of the network than pip's configuration says, by pip. Silent unless both fail.
 pip_install() {
-  local venv=$1 log=$1/pip.log pid option began=$SECONDS
-  local -a installer=("$venv/bin/python" -m pip install --disable-pip-version-check)
+  local venv=$1 option
+  local -a by_uv
   shift
   if command -v uv >/dev/null && uv --version >/dev/null 2>&1; then
     # It chooses from all places, as pip does, and not only from the first that has a package.
-    installer=(uv pip install --python "$venv/bin/python" --index-strategy unsafe-best-match)
-    while read -r option; do installer+=("$option"); done < <(pip_places "$venv")
+    by_uv=(uv pip install --python "$venv/bin/python" --index-strategy unsafe-best-match)
+    while read -r option; do by_uv+=("$option"); done < <(pip_places "$venv")
+    if run_silently "$venv/pip.log" "${by_uv[@]}" "$@"; then return; fi
   fi
+  run_silently "$venv/pip.log" "$venv/bin/python" -m pip install --disable-pip-version-check "$@" || {
+    tail -n 40 "$venv/pip.log" >&2
+    fail "pip failed, see above; is there a network?"
+  }
+}
+
+# run_silently LOG COMMAND: its output goes into LOG; at a terminal, one line says what it is doing.
+run_silently() {
+  local log=$1 pid began=$SECONDS
+  shift
   : >"$log"  # read below, perhaps before the process in the background has opened it
-  "${installer[@]}" "$@" >"$log" 2>&1 &
+  "$@" >"$log" 2>&1 &
   pid=$!
   while [ -t 1 ] && kill -0 "$pid" 2>/dev/null; do
     printf '\r\033[K  %d s  %.60s' $((SECONDS - began)) "$(tail -n 1 "$log")"
     sleep 0.3
   done
   [ ! -t 1 ] || printf '\r\033[K'
-  wait "$pid" || {
-    tail -n 40 "$log" >&2
-    fail "the packages could not be installed, see above; is there a network?"
-  }
+  wait "$pid"
 }
 
 # pip_places VENV: where pip looks for packages by its configuration and environment, which uv does not read, as options.

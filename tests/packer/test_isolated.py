@@ -56,7 +56,7 @@ def test_a_process_that_is_killed_says_nothing_of_what_it_reads(tmp_path: Path, 
     signal does both."""
 
     def end(number: int, noted: Path, most: int) -> str:
-        """Have this process killed, so many times. Here, so that the process need not load this file."""
+        """End this process by a signal, that many times. It stands here because the process does not load this file."""
         with noted.open("a") as file:
             file.write("x")
         if len(noted.read_text()) <= most:

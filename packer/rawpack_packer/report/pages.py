@@ -43,7 +43,7 @@ _SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")
 
 @cache
 def _environment() -> jinja2.Environment:
-    """Of the templates of this package, each of which is compiled once."""
+    """Loads the templates of this package, and compiles each once."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("rawpack_packer.report"),
         autoescape=True,
