@@ -76,6 +76,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         """pytest-xdist 3.8 gives a test that crashed to the next process too, and waits for ever for a process that it
         gave an empty file, or a single test, which a process begins only when it knows what comes next."""
 
+        def _split_scope(self, nodeid: str) -> str:
+            """The tests of each cluster, which mostly wait for it, are a file of their own."""
+            file, _, test = nodeid.partition("::")
+            cluster = next((name for name in ("dask", "ray") if name in test), "")
+            return f"{file} {cluster}" if file.endswith("/test_engines.py") else file
+
         def remove_node(self, node: Any) -> str | None:
             """Give the rest of a process's files to others; the test that it was in, if any, counts as done."""
             files = self.assigned_work[node]
