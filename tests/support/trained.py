@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from running import environment
@@ -158,7 +159,8 @@ def _fork(preloaded: Sequence[str], words: list[str], env: dict[str, str], cwd: 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*_PRELOADED, *preloaded])
     process = context.Process(target=_run_forked, args=(words, env, cwd, output))
-    process.start()
+    with mock.patch.dict(os.environ, env):  # which packages read as they are imported
+        process.start()
     return process
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
 
@@ -45,10 +46,10 @@ def new_run(folder: Path, sets: Path, package: str) -> Path:
     return folder
 
 
-def train(folder: Path, ranks: int, limit: int = ENDLESS) -> str:
-    """Run the script in its folder, and return what rank 0 printed."""
+def train(folder: Path, ranks: int, limit: int = ENDLESS, imports: Sequence[str] = ("accelerate",)) -> str:
+    """Run the script in its folder, and return what rank 0 printed. imports: what takes seconds to import."""
     with chdir(folder):
-        return run_script(WATCHED, "train.py", "seen", limit, ranks=ranks, **ON_CPU)[0]
+        return run_script(WATCHED, "train.py", "seen", limit, ranks=ranks, preloaded=imports, **ON_CPU)[0]
 
 
 def trained_in(folder: Path, rank: int | None = None) -> list[Step]:

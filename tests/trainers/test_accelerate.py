@@ -111,7 +111,7 @@ def claims(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("claims")
     numbered_store(folder / "store", SAMPLES)
     numbered_store(folder / "odd", 13)
-    run_script(Path(__file__).parent / "scripts" / "claims.py", folder, ranks=2, **ON_CPU)
+    run_script(Path(__file__).parent / "scripts" / "claims.py", folder, ranks=2, preloaded=("accelerate",), **ON_CPU)
     return [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(2)]
 
 

@@ -28,6 +28,16 @@ def few(reader: Reader) -> Reader:
     return reader.select(range(10, 10 + SAMPLES))
 
 
+def first(loader: Any) -> Any:
+    """Its first batch. The workers end here: once the collector of garbage finds them, torch waits ten seconds."""
+    iterator = iter(loader)
+    try:
+        return next(iterator)
+    finally:
+        if loader.num_workers:
+            iterator._shutdown_workers()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_dataloader(few: Reader, way: str) -> None:
     """A DataLoader without workers gives tensors of each sample once; each loop is the next epoch."""
@@ -60,7 +70,7 @@ def test_workers_of_a_dataloader_are_refused(few: Reader, made: str, persistent:
         dataset, batch_size=None, num_workers=2, multiprocessing_context="fork", persistent_workers=persistent
     )
     with pytest.raises(UsageError, match=r"write DataLoader\(batches, batch_size=None, num_workers=0\)"):
-        next(iter(loader))
+        first(loader)
 
 
 def test_a_reader_is_a_map_style_dataset(few: Reader) -> None:
@@ -102,14 +112,14 @@ def test_batches_of_batches_are_refused(reader: Reader, options: dict[str, Any],
     with pytest.raises(
         UsageError, match=r"write DataLoader\(batches, batch_size=None, num_workers=0\), or `for batch in"
     ):
-        next(iter(loader))
+        first(loader)
     tensors = reader.batches(4, workers=0).torch()
     for chosen in (options, {"batch_size": None}):
         loader = data.DataLoader(tensors, num_workers=workers, **chosen)
         with pytest.raises(
             UsageError, match=r"take the place of a DataLoader of torch: write `for batch in batches.torch"
         ):
-            next(iter(loader))
+            first(loader)
 
 
 def test_what_torch_says_of_bytes_and_views(reader: Reader) -> None:

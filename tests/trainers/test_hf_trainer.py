@@ -17,6 +17,8 @@ from ways import way
 pytest.importorskip("transformers")
 load_file = pytest.importorskip("safetensors.numpy").load_file
 
+CLAIMS = Path(__file__).parent / "scripts" / "claims_hf.py"
+IMPORTED = ("accelerate", "transformers.trainer")
 EPOCHS, STEPS = 2, 5
 SAVED = 2
 """Batches of epoch 1 before the checkpoint that runs are resumed from."""
@@ -34,7 +36,7 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def whole(new: Callable[[str], Path]) -> Path:
     """A run that nobody disturbed, in two processes."""
     folder = new("whole")
-    (folder / "printed").write_text(train(folder, 2))
+    (folder / "printed").write_text(train(folder, 2, imports=IMPORTED))
     return folder
 
 
@@ -42,7 +44,7 @@ def resumed(new: Callable[[str], Path], whole: Path, ranks: int) -> Path:
     """A run that began at the second checkpoint of another one."""
     folder = new(f"resumed-{ranks}")
     shutil.copytree(whole / "checkpoints" / "checkpoint-4", folder / "checkpoints" / "checkpoint-4")
-    (folder / "printed").write_text(train(folder, ranks))
+    (folder / "printed").write_text(train(folder, ranks, imports=IMPORTED))
     return folder
 
 
@@ -104,7 +106,9 @@ def test_evaluation_with_and_without_the_mixin(tmp_path: Path) -> None:
     tensors alone, the sample that is repeated counts twice, and the last batch counts as a full one."""
     numbered_store(tmp_path / "odd", 13)
     for ranks in (1, 2):
-        run_script(Path(__file__).parent / "scripts" / "claims_hf.py", tmp_path, ranks=ranks, **ON_CPU)
+        run_script(
+            Path(__file__).parent / "scripts" / "claims_hf.py", tmp_path, ranks=ranks, preloaded=IMPORTED, **ON_CPU
+        )
     labels = np.arange(13) % 4
     one, first, second = (json.loads((tmp_path / f"found-{which}.json").read_text()) for which in ("1-0", "2-0", "2-1"))
     assert first == second
