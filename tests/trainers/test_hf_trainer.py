@@ -88,11 +88,7 @@ def test_a_resumed_run_ends_with_the_same_model(whole: Path, new: Callable[[str]
     assert "6 steps, 2 epochs" in (folder / "printed").read_text()
 
 
-@way(
-    "Hugging Face Trainer",
-    "the same, resumed by one process with batches twice as large",
-    "to the sample",
-)
+@way("Hugging Face Trainer", "the same, resumed by one process with batches twice as large", "to the sample")
 def test_one_process_continues_what_two_began(whole: Path, new: Callable[[str], Path]) -> None:
     """Resumed by a single process with batches twice as large, each step has the samples that it has in two."""
     folder = resumed(new, whole, 1)
@@ -106,9 +102,7 @@ def test_evaluation_with_and_without_the_mixin(tmp_path: Path) -> None:
     tensors alone, the sample that is repeated counts twice, and the last batch counts as a full one."""
     numbered_store(tmp_path / "odd", 13)
     for ranks in (1, 2):
-        run_script(
-            Path(__file__).parent / "scripts" / "claims_hf.py", tmp_path, ranks=ranks, preloaded=IMPORTED, **ON_CPU
-        )
+        run_script(CLAIMS, tmp_path, ranks=ranks, preloaded=IMPORTED, **ON_CPU)
     labels = np.arange(13) % 4
     one, first, second = (json.loads((tmp_path / f"found-{which}.json").read_text()) for which in ("1-0", "2-0", "2-1"))
     assert first == second

@@ -1,4 +1,4 @@
-"""Trains with DistributedDataParallel and evaluates after each epoch: STORE HELD_OUT JOURNAL EPOCHS [drop_last]."""
+"""Trains with DistributedDataParallel and evaluates after each epoch: STORE JOURNAL EPOCHS [drop_last]."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from trained import Journal
 from rawpack import Ranks, Reader
 from rawpack.transforms import Normalize
 
-store, held_out, journal_folder, epochs, *flags = sys.argv[1:]
+store, journal_folder, epochs, *flags = sys.argv[1:]
 distributed.init_process_group("gloo")
 rank = distributed.get_rank()
 journal, evaluated = Journal(journal_folder, rank), Journal(f"{journal_folder}/evaluated", rank)
@@ -22,7 +22,7 @@ options = {"ranks": "auto", "fields": fields, "transform": [Normalize((0.4,) * 3
 batches = Reader(store).batches(4, shuffle=True, seed=5, drop_last="drop_last" in flags, workers=1, **options)
 loader = batches.torch(as_tuple=fields)
 options["ranks"] = Ranks("auto", last="keep")
-evaluation = Reader(held_out).batches(4, workers=0, **options).torch(as_tuple=fields)
+evaluation = Reader(store).batches(4, workers=0, **options).torch(as_tuple=fields)
 
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
