@@ -49,14 +49,11 @@ class Own(data.IterableDataset):  # type: ignore[misc]
 
 
 @way("PyTorch", "a `DataLoader` with workers", "an error at the first batch")
-@pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("made", ["before", "in the worker"])
-def test_workers_of_a_dataloader_are_refused(few: Reader, made: str, persistent: bool) -> None:
+def test_workers_of_a_dataloader_are_refused(few: Reader, made: str) -> None:
     """Batches have workers of their own: the error in the worker reaches the loop."""
     dataset = few.batches(BATCH, workers=0) if made == "before" else Own(few)
-    loader = data.DataLoader(
-        dataset, batch_size=None, num_workers=2, multiprocessing_context="fork", persistent_workers=persistent
-    )
+    loader = data.DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context="fork")
     with pytest.raises(UsageError, match=r"write DataLoader\(batches, batch_size=None, num_workers=0\)"):
         first(loader)
 

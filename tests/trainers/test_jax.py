@@ -168,38 +168,25 @@ def test_numbers_that_jax_would_cut_are_refused(mixed: Reader, tmp_path: Path) -
 # ---------------------------------------------------------------------------------------------- states and arguments
 
 
-def test_forever_and_what_scripts_read(store: Path) -> None:
-    """One epoch after another; and the attributes that loaders have."""
-    reader = Reader(store)
-    numpy = reader.batches(8, workers=0, **SHUFFLED)
-    expected = [(batch["index"].tolist(), numpy.state_dict()) for _ in range(3) for batch in numpy]
-    arrays = reader.batches(8, workers=0, **SHUFFLED).jax()
-    for (rows, state), batch in zip(expected, arrays.forever(), strict=False):
-        assert (batch["index"].tolist(), arrays.state_dict()) == (rows, state)
-    assert (arrays.dataset, arrays.batch_size, arrays.drop_last, arrays.num_workers, arrays.sampler) == (
-        reader, 8, False, 0, None
-    )  # fmt: skip
-
-
 def test_a_state_is_the_one_of_numpy_batches(store: Path, eight: Any) -> None:
-    """At every batch; a run that stops anywhere resumes with the next sample, also on another number of devices."""
-    whole = Reader(store).batches(8, workers=0, **SHUFFLED, drop_last=True)
-    arrays = Reader(store).batches(8, workers=0, **SHUFFLED, drop_last=True).jax(eight)
-    states, rows = [], []
-    for given, batch in zip(whole, arrays, strict=True):
-        assert arrays.state_dict() == whole.state_dict()
-        states.append(json.loads(json.dumps(arrays.state_dict())))
-        rows += given["index"].tolist()
-        assert batch["index"].tolist() == given["index"].tolist()
-    again = Reader(store).batches(8, workers=0, **SHUFFLED, drop_last=True).jax()
-    for done, state in enumerate(states[:-1], 1):
-        again.load_state_dict(state)
-        iter(again)
-        again.set_epoch(0)
-        assert again.state_dict() == state
-        assert [row for batch in again for row in batch["index"].tolist()] == rows[done * 8 :]
-    again.load_state_dict(states[-1])
-    assert again.state_dict()["epoch"] == 1
+    """At every batch, one epoch after another; a run that stops anywhere resumes with the next sample, also on another
+    number of devices. Scripts find the attributes that loaders have."""
+    options: dict[str, Any] = {"workers": 0, **SHUFFLED, "drop_last": True}
+    reader = Reader(store)
+    numpy, arrays, again = (reader.batches(8, **options) for _ in range(3))
+    expected = [(batch["index"].tolist(), numpy.state_dict()) for _ in range(3) for batch in numpy]
+    on_eight, on_one = arrays.jax(eight), again.jax()
+    for (rows, state), batch in zip(expected, on_eight.forever(), strict=False):
+        assert (batch["index"].tolist(), on_eight.state_dict()) == (rows, state)
+    for done in range(1, 6):
+        state = json.loads(json.dumps(expected[done - 1][1]))
+        on_one.load_state_dict(state)
+        iter(on_one)
+        on_one.set_epoch(0)
+        assert on_one.state_dict() == state
+        assert [batch["index"].tolist() for batch in on_one] == [rows for rows, _ in expected[done:6]]
+    read = on_one.dataset, on_one.batch_size, on_one.drop_last, on_one.num_workers, on_one.sampler
+    assert read == (reader, 8, True, 0, None)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -127,20 +127,6 @@ def test_what_lightning_tries_costs_nothing(place: Place) -> None:
     assert loader.stats()["samples"] == 2 * SAMPLES
 
 
-@pytest.mark.parametrize("overfit", [0.0, 2])
-def test_loaders_are_not_made_again(place: Place, overfit: float) -> None:
-    """What Lightning reads of a loader never has it make a DataLoader of the loader's dataset, or wrap it, also where
-    it turns shuffling off, which it then only says."""
-    run = place.run(f"kept-{overfit}")
-    loader, validation = run.loader(), Reader(place.validate).batches(4, workers=0).torch()
-    assert (loader.sampler, loader.batch_size, loader.num_workers) == (None, 4, 0)
-    assert len(loader.dataset) == SAMPLES
-    trainer = lightning.Trainer(**QUIET, max_epochs=1, overfit_batches=overfit)
-    trainer.fit(Model(run), loader, validation)
-    assert trainer.train_dataloader is loader
-    assert trainer.val_dataloaders is validation
-
-
 def test_validate_test_and_predict(place: Place) -> None:
     """Evaluation outside `fit` reads each sample once, each time, in the order of the store."""
 
@@ -162,12 +148,12 @@ def test_validate_test_and_predict(place: Place) -> None:
         assert numbers_of(place.steps("evaluated/val"), times - 1) == list(range(VALIDATED))
 
 
-def test_overfit_batches_repeats_what_is_not_shuffled(place: Place) -> None:
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_overfit_batches_repeats_what_is_not_shuffled(place: Place, shuffle: bool) -> None:
     """As the page says: Lightning cannot turn shuffling off, although it warns that it does."""
-    for shuffle in (False, True):
-        place.run(f"overfit-{shuffle}", shuffle=shuffle, trainer={"overfit_batches": 2}).fit()
-        steps = as_plain(place.steps(f"overfit-{shuffle}"))
-        assert ([numbers for _, numbers in steps[:2]] == [numbers for _, numbers in steps[2:]]) is not shuffle
+    place.run(f"overfit-{shuffle}", shuffle=shuffle, trainer={"overfit_batches": 2}).fit()
+    first, second, *again = (step.numbers for step in place.steps(f"overfit-{shuffle}"))
+    assert ([first, second] == again) is not shuffle
 
 
 # ---------------------------------------------------------------------------------------------- resume, one device
@@ -224,19 +210,16 @@ def test_resumes_after_what_was_saved(place: Place, stop: Stop, request: pytest.
 
 
 @way("Lightning", "the same, after `trainer.estimated_stepping_batches` was read", "an error at the first batch")
-@pytest.mark.parametrize("style", ["loaders", "datamodule"])
-def test_a_position_that_lightning_does_not_load_is_an_error(place: Place, style: str) -> None:
+def test_a_position_that_lightning_does_not_load_is_an_error(place: Place) -> None:
     """After `estimated_stepping_batches`, Lightning does not load the states of loaders, and would begin the epoch
-    again: the error has the line to write, with which it resumes. Nothing is said where a run begins, and where the
-    position was the end of an epoch."""
-    options: dict[str, Any] = {"every": 3, "style": style}
-    stopped(place.run(f"{style}, estimated", stop=10, schedule="estimated", **options))
-    last = place.last(f"{style}, estimated")
+    again: the error has the line to write, with which it resumes."""
+    stopped(place.run("estimated", stop=10, schedule="estimated", every=3))
+    last = place.last("estimated")
     with pytest.raises(UsageError, match=r"did not resume at position 36 of epoch 0, .* trainer\.max_epochs \* "):
-        place.run(f"{style}, refused", ckpt=last, schedule="estimated", **options).fit()
-    assert not place.steps(f"{style}, refused")
-    place.run(f"{style}, resumed", ckpt=last, schedule="computed", **options).fit()
-    assert as_plain(place.steps(f"{style}, resumed")) == place.plain(2)[9:]
+        place.run("refused", ckpt=last, schedule="estimated").fit()
+    assert not place.steps("refused")
+    place.run("computed", ckpt=last, schedule="computed").fit()
+    assert as_plain(place.steps("computed")) == place.plain(2)[9:]
 
 
 def test_a_search_for_the_learning_rate_changes_nothing(place: Place) -> None:
@@ -366,9 +349,7 @@ def test_fabric_takes_batches_as_they_are(place: Place) -> None:
     for _ in range(2):
         for batch in loader:
             moved = fabric.to_device(batch)
-            images = moved["image"].flatten(1).to(torch.float32) / 255
-            optimizer.zero_grad()
-            fabric.backward(torch.nn.functional.cross_entropy(model(images), moved["label"]))
+            fabric.backward(model(moved["image"].flatten(1) / 255).sum())
             optimizer.step()
             numbers.append(tuple(moved["number"].tolist()))
             if len(numbers) == 16 + 5:

@@ -36,8 +36,6 @@ from rawpack.transforms import (
     RandomHorizontalFlip,
     ToCHW,
 )
-from rawpack.transforms.step import Spec
-from rawpack.transforms.values import ByTable, tail_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 torch.set_num_threads(1)
@@ -264,7 +262,8 @@ def test_forever_is_one_epoch_after_another(reader: Reader, way: str) -> None:
 
 
 def test_what_scripts_read(reader: Reader) -> None:
-    """The attributes of a DataLoader, and no public name that the page of the Python API does not have."""
+    """The attributes of a DataLoader, and no public name that the page of the Python API does not have; repr shows the
+    device; workers do not travel in a pickle."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "python.md").read_text()
     tensors = reader.batches(8, drop_last=True, **WAYS["threads"]).torch()
     assert len(tensors.dataset) == len(reader)
@@ -275,6 +274,9 @@ def test_what_scripts_read(reader: Reader) -> None:
     next(iterator)
     assert {name for name in dir(tensors) if not name.startswith("_")} <= set(re.findall(r"`\w+\.(\w+)", page))
     assert [name for name in dir(iterator) if not name.startswith("_")] == ["close"]
+    assert repr(tensors) == f"TorchBatches(cpu, channels first; {tensors._feed!r})"
+    with pytest.raises(UsageError, match="pickle the reader"):
+        pickle.dumps(tensors)
     with pytest.raises(UsageError, match="no DataLoader can be made of its dataset and batch_sampler"):
         next(iter(torch.utils.data.DataLoader(tensors.dataset, batch_sampler=tensors.batch_sampler)))
 
@@ -394,7 +396,7 @@ def test_batches_on_the_way_are_right(reader: Reader, truth: Truth, way: str, de
         ([RandomCrop(32), RandomHorizontalFlip(), Normalize(MEAN, STD), ToCHW()], 1e-6),
         ([RandomCrop(32), ConvertImageDtype()], 1e-6),
         ([ConvertImageDtype("float64"), Normalize(MEAN, STD, "float64"), ToCHW()], 1e-14),
-        ([Normalize(MEAN, STD, "float16"), ToCHW()], 2e-3),
+        ([Normalize(MEAN, STD, "float16"), ToCHW()], 1e-6),
         ([ToCHW()], 0),
     ],
     ids=str,
@@ -408,7 +410,8 @@ def test_the_last_steps_run_on_the_device(reader: Reader, steps: list[Any], tole
     for given, batch in zip(expected, tensors, strict=True):
         assert batch["image"].shape == given["image"].shape
         assert str(batch["image"].dtype) == f"torch.{given['image'].dtype}"
-        np.testing.assert_allclose(batch["image"].numpy(), given["image"], rtol=0, atol=tolerance)
+        next_value = 2**-10 if given["image"].dtype == np.float16 else 0
+        np.testing.assert_allclose(batch["image"].numpy(), given["image"], rtol=next_value, atol=tolerance)
 
 
 @pytest.mark.parametrize("steps", [[], [RandomCrop(32), Normalize(MEAN, STD)]], ids=str)
@@ -452,19 +455,6 @@ def test_other_last_steps_stay_in_the_workers(reader: Reader, steps: list[Any]) 
         np.testing.assert_array_equal(batch["image"].numpy(), given["image"])
 
 
-def test_every_byte_is_scaled_alike() -> None:
-    """All values of a byte, in each channel: the next float16 at most."""
-    from rawpack.integrations.torch import _Converter
-
-    ramp = np.arange(256, dtype=np.uint8)[:, None, None].repeat(3, 2)
-    made = Spec(ramp.shape, "float16", "HWC")
-    table = ByTable([Normalize(MEAN, STD, "float16")], Spec(ramp.shape, "uint8", "HWC"), made)
-    expected = table.apply(ramp, None)
-    scaled = _Converter(torch, tail_of(table, made), False, None)(torch.from_numpy(ramp)).numpy()
-    assert scaled.dtype == expected.dtype
-    assert (np.abs(scaled.astype(np.float64) - expected) <= np.spacing(np.abs(expected))).all()
-
-
 def test_clips_are_scaled_on_the_device(tmp_path: Path) -> None:
     """Frame by frame, as in the workers."""
     clips = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "s", "memmap")).clips(3)
@@ -501,16 +491,6 @@ def test_nonsense_is_refused_at_the_call(reader: Reader, options: dict[str, Any]
         reader.batches(8).torch(**options)
 
 
-def test_repr_and_pickle(reader: Reader) -> None:
-    """repr shows the device and what a batch has; workers do not travel."""
-    tensors = reader.batches(8, workers=0).torch(as_tuple=("image", "label"))
-    assert repr(tensors) == (
-        f"TorchBatches(cpu, channels first, tuples (image, label); {reader.batches(8, workers=0)!r})"
-    )
-    with pytest.raises(UsageError, match="pickle the reader"):
-        pickle.dumps(tensors)
-
-
 def test_torch_is_loaded_when_it_is_asked_for(store: Path) -> None:
     """Reading numpy batches loads no torch; where it is missing, the error says so."""
     code = """
@@ -544,30 +524,26 @@ def test_memory_is_given_back_with_the_object(reader: Reader) -> None:
 # ---------------------------------------------------------------------------------------------- several sizes, after=
 
 
-@pytest.mark.parametrize("face", ["torch", "jax"])
-def test_batches_of_several_sizes(tmp_path: Path, face: str) -> None:
-    """As tensors and as arrays of JAX, batches of buckets have their own shapes, also where a device does the last
-    steps of a transform; a state resumes with the next batch."""
+def test_batches_of_several_sizes(tmp_path: Path) -> None:
+    """Batches of buckets have their own shapes, also where a device does the last steps of a transform; a state resumes
+    with the next batch."""
     samples = [{"image": Image.fromarray(picture(40 + 7 * (i % 5), 90 - 9 * (i % 7), i))} for i in range(30)]
     rawpack_packer.pack(samples, tmp_path / "s", size="keep", workers=0)
-    options: dict[str, Any] = {"image_size": Buckets([(32, 64), (56, 40)]), "workers": 0, **SHUFFLED}
 
     def made(**more: Any) -> Batches:
-        batches = Reader(tmp_path / "s").batches(4, **options, **more)
-        batches.set_epoch(0)  # on purpose
-        return batches
+        buckets = Buckets([(32, 64), (56, 40)])
+        return Reader(tmp_path / "s").batches(4, image_size=buckets, workers=0, **SHUFFLED, **more)
 
     expected = list(made())
-    if face == "jax":
-        pytest.importorskip("jax", reason="JAX is not installed")
-        for one, same in zip(made().jax(), expected, strict=True):
-            np.testing.assert_array_equal(np.asarray(one["image"]), same["image"])
-        return
-    steps = [Normalize([0.5], [0.25]), ToCHW()]
-    device = SimulatedCuda(torch.from_numpy, eager=True)
-    for one, same in zip(on_simulated(made(transform=steps), device), expected, strict=True):
+    device, transformed = (
+        SimulatedCuda(torch.from_numpy, eager=True),
+        made(transform=[Normalize([0.5], [0.25]), ToCHW()]),
+    )
+    transformed.set_epoch(0)  # on purpose
+    for one, same in zip(on_simulated(transformed, device), expected, strict=True):
         np.testing.assert_allclose(one["image"], (same["image"].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25, atol=1e-5)
     first, again = (made().torch() for _ in range(2))
+    first.set_epoch(0)  # on purpose
     next(iter(first))
     again.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert [one["index"].tolist() for one in again] == [one["index"].tolist() for one in expected[1:]]

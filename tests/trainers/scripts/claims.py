@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
-from rawpack import Ranks, Reader, UsageError
+from rawpack import Reader, UsageError
 
 folder = Path(sys.argv[1])
 accelerator = Accelerator(gradient_accumulation_steps=2)
@@ -51,13 +51,6 @@ except (UsageError, ValueError) as error:  # the latter is PyTorch's, of options
     found["skipped"] = str(error)
 train("marked", marked)
 train("plain", plain)
-
-kept = Reader(folder / "odd").batches(4, fields=["number"], workers=0, ranks=Ranks("auto", last="keep"))
-counts, found["kept_numbers"] = torch.zeros(2, dtype=torch.long), []
-for batch in kept.accelerate(accelerator):
-    found["kept_numbers"] += batch["number"].tolist()
-    counts += torch.stack([batch["number"].sum(), torch.tensor(len(batch["number"]))])
-found["kept"] = accelerator.reduce(counts, "sum").tolist()
 
 found["refused"] = []
 # Accelerate knows the ranks; who reads beside it must say them.
