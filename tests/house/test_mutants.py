@@ -11,7 +11,6 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-import executed
 import msgspec
 import mutants
 import pytest
@@ -107,46 +106,6 @@ def test_only_chosen_tests_run(checkout: Path) -> None:
         SUMS.replace("LIMIT = 3", "LIMIT = 4  # of another size, so that no cached bytecode is taken for it")
     )
     assert forked(checkout, chosen) == [["tests/test_sums.py::test_total", 2]]
-
-
-def test_tests_of_a_fault_are_those_that_execute_it(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One case of each function first, fast ones first, those of near files first, as long as there is time. Where none
-    executes it, those that execute the module come first."""
-    module = checkout / "reader/rawpack/sums.py"
-    monkeypatch.setattr(mutants, "ROOT", checkout)
-    monkeypatch.setattr(mutants, "modules", lambda: {"rawpack.sums": module})
-    monkeypatch.setattr(mutants, "nearest", lambda path: ["near.py"])
-    texts = SUMS.splitlines()
-
-    def recorded_as(name: str, seconds: float, line: str) -> executed.Test:
-        number = next((number for number, text in enumerate(texts, 1) if text.strip().startswith(line)), 0)
-        return executed.Test(name, seconds, {"reader/rawpack/sums.py": f"{1 << number:x}"} if number else {})
-
-    recorded = {
-        "near.py": [
-            recorded_as(f"near.py::{name}", seconds, "if") for name, seconds in (("a[0]", 2), ("a[1]", 1), ("b", 3))
-        ],
-        "far.py": [
-            recorded_as(f"far.py::{name}", 0, line) for name, line in (("c", "if"), ("d", "raise"), ("e", "none"))
-        ],
-    }
-    tests = mutants.Tests(checkout, ["near.py", "far.py"])
-    monkeypatch.setattr(tests, "_recorded", recorded.__getitem__)
-
-    def chosen(line: str, seconds: float = 30) -> tuple[list[str], bool]:
-        monkeypatch.setattr(mutants, "TESTS_S", seconds)
-        at = SUMS.index(line)
-        few, is_executed = tests._chosen(Mutant("rawpack.sums", at, at + 1, ""), SUMS.encode())
-        return [test.name for test in few], is_executed
-
-    assert chosen("if") == (["near.py::a[1]", "near.py::b", "far.py::c", "near.py::a[0]"], True)
-    assert chosen("if", seconds=5) == (["near.py::a[1]", "near.py::b", "far.py::c"], True)
-    assert chosen("raise") == (["far.py::d"], True)
-    on_import, is_executed = chosen("LIMIT")
-    assert (on_import[0], on_import[-1], is_executed) == ("near.py::a[1]", "near.py::a[0]", False)
-    assert "far.py::e" not in on_import
 
 
 @pytest.mark.parametrize(

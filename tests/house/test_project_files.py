@@ -100,9 +100,3 @@ def test_no_address_is_invented() -> None:
         pytest.skip("public addresses are known")
     found = {path.name: re.findall(r"https?://\S+|\S+@\S+\.\w+", path.read_text("utf-8")) for path in FILES}
     assert {name: addresses for name, addresses in found.items() if addresses} == {}
-
-
-def test_the_security_policy_is_short_and_names_files_that_exist() -> None:
-    """Ten to twenty lines, which people read."""
-    lines = (GITHUB / "SECURITY.md").read_text("utf-8").splitlines()
-    assert 10 <= len(lines) <= 20
