@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cases import Case, images
-from cases_detection import BOTH, DATA_YAML
 from cases_folders import CLASSES
 from cases_splits import SPLIT_COLUMN, TWO
-from cases_tables import tables
 
 _TABLE: Mapping[str, Any] = {**images("photos/{0,1,2,3}.jpg"), "list.csv": SPLIT_COLUMN}
 
@@ -28,14 +26,6 @@ CASES = (
     typed("a share of each class", "--holdout val=1 photos out", CLASSES),
     typed("a share of what is divided", "--holdout val=1 photos out", TWO),
     typed("splits by a column", "--split-by split list.csv out", _TABLE),
-    typed("splits of COCO's folder", "--splits train2017,val2017 coco out", BOTH),
-    typed("splits of YOLO's folder", "--splits train,val pets out", DATA_YAML, needs=("yaml",)),
-    typed(
-        "splits of a checkout",
-        "--splits train,test hub out",
-        tables("hub/train.parquet", "hub/test.parquet"),
-        needs=("pyarrow",),
-    ),
     typed(
         "splits of other classes",
         "--splits train,val photos out",
@@ -57,6 +47,4 @@ CASES = (
     typed("a destination that is a file", "photos notes.txt", {**CLASSES, "notes.txt": "words"}),
     typed("a variable that is not expanded", "photos '$HOME/out'", CLASSES),
     typed("a destination called .tar", "photos shards.tar", CLASSES),
-    typed("a wrong kind", "--source imagefolder photos out", CLASSES),
-    typed("a limit", "--limit 2 photos out", CLASSES),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -27,29 +26,18 @@ CASES = (
     remote("a shard", "shards/000.tar", shards()),
     remote("shards by a range", "shards/{000..001}.tar", shards()),
     remote("a range of which a shard is missing", "shards/{000..002}.tar", shards()),
-    remote("shards by a pattern", "shards/*.tar", shards()),
     remote("a shard with a query", "shards/000.tar?token=1", shards()),
     remote("a shard that is not there", "shards/900.tar", shards()),
-    remote("compressed shards", "shards/{000..001}.tar.gz", shards(end="tar.gz")),
-    remote("a tar of class folders", "photos.tar", {"photos.tar": tar(CLASSES)}),
     remote("a zip", "photos.zip", {"photos.zip": zipped(CLASSES)}),
     remote(
         "a zip of splits",
         "sets.zip",
         {"sets.zip": zipped({f"{s}/{k}": v for s in ("train", "val") for k, v in CLASSES.items()})},
     ),
-    remote(
-        "one split of a zip",
-        "sets.zip/train",
-        {"sets.zip": zipped({f"{s}/{k}": v for s in ("train", "val") for k, v in CLASSES.items()})},
-    ),
     remote("a Parquet", "hub/train-00000-of-00001.parquet", tables("hub/train-00000-of-00001.parquet")),
     remote("a TFRecord file", "set.tfrecord", {"set.tfrecord": records()}),
-    remote("a gzipped TFRecord file", "set.tfrecord.gz", {"set.tfrecord.gz": gzip.compress(records(), mtime=0)}),
     remote("the index of MDS", "mds/index.json", _fixture("mds/splits/train", "mds")),
-    remote("the index of litdata", "lit/index.json", _fixture("litdata/dicts", "lit")),
     remote("a folder of MDS", "mds/", _fixture("mds/splits/train", "mds")),
-    remote("a folder of MDS with its kind named", "mds/", _fixture("mds/splits/train", "mds"), {"kind": "mds"}),
     remote("a folder of images", "photos/", images("photos/{0,1}.jpg")),
     remote("an image", "photos/0.jpg", images("photos/{0,1}.jpg")),
     remote("a table", "list.csv", {"list.csv": "path,label\n0.jpg,cat\n", **images("0.jpg")}),

@@ -51,9 +51,7 @@ def _renamed(name: str) -> Callable[[Path], None]:
 CASES = (
     video_case("a video", "a.mp4", videos("a.mp4")),
     video_case("a video without a suffix", "a", _renamed("a")),
-    video_case("a suffix in capitals", "A.MP4", _renamed("A.MP4")),
     video_case("a folder of videos", "set", videos("set/a.mp4", "set/b.mp4")),
-    video_case("class folders of videos", "set", videos("set/run/a.mp4", "set/walk/b.mp4")),
     video_case("splits of videos", "set", videos("set/train/run/a.mp4", "set/val/run/b.mp4")),
     video_case("one split of them", "set/train", videos("set/train/run/a.mp4", "set/val/run/b.mp4")),
     video_case("images and videos", "set", _with_images),
@@ -65,7 +63,6 @@ CASES = (
     video_case(
         "a table of videos, in their folder", "set", videos("set/a.mp4", **{"set/list__csv": "path,label\na.mp4,run\n"})
     ),
-    video_case("a list of videos", "list.txt", videos("set/a.mp4", list__txt="set/a.mp4 3\n")),
     video_case(
         "metadata.csv of videos", "set", videos("set/a.mp4", **{"set/metadata__csv": "file_name,label\na.mp4,run\n"})
     ),

@@ -111,11 +111,10 @@ def test_listings_and_openings_are_counted(tmp_path: Path) -> None:
 
 _OF_SEVERAL = (
     "archives: a name that ends in .tar, of a text",
-    "detection: COCO with keypoints",
+    "detection: COCO with outlines",
     "listings: a folder of Parquet of paths",
     "tables: LeRobot, v3",
     "tables: the index of MDS",
-    "tables: the info.json of LeRobot",
 )
 """Layouts that show signs of several kinds."""
 

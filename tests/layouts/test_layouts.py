@@ -18,7 +18,7 @@ import made_texts
 import made_tfrecord
 import numpy as np
 import pytest
-from cases import without_children
+from childless import without_children
 from layout import Layout
 from running import run_here
 
