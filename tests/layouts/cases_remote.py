@@ -9,14 +9,15 @@ from pathlib import Path
 from archived import tar, zipped
 from cases import Case, Files, images
 from cases_archives import CLASSES, shards
-from cases_tables import _FIXTURES, records, tables
+from cases_tables import records, tables
+from layout import FIXTURES
 
 remote = partial(Case, needs=("fsspec", "aiohttp"), served=True)
 
 
 def _fixture(name: str, to: str) -> Callable[[Path], Files]:
     def make(root: Path) -> Files:
-        folder = _FIXTURES / name
+        folder = FIXTURES / name
         return {f"{to}/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     return make
@@ -42,6 +43,6 @@ CASES = (
     remote("an image", "photos/0.jpg", images("photos/{0,1}.jpg")),
     remote("a table", "list.csv", {"list.csv": "path,label\n0.jpg,cat\n", **images("0.jpg")}),
     remote("an .npz", "set.npz", {"set.npz": b"PK"}),
-    remote("a RecordIO file", "plain.rec", lambda root: {"plain.rec": (_FIXTURES / "recordio/plain.rec").read_bytes()}),
+    remote("a RecordIO file", "plain.rec", lambda root: {"plain.rec": (FIXTURES / "recordio/plain.rec").read_bytes()}),
     remote("another end with its kind named", "download?id=3", {"download?id=3": tar(CLASSES)}, {"kind": "archive"}),
 )

@@ -18,7 +18,7 @@ def _with_empty_test(root: Path) -> Files:
 
 def _archive(name: str, prefix: str = "") -> Files:
     members = {f"{prefix}{key.removeprefix('photos/')}": data for key, data in TWO.items()}
-    return {name: zipped(members) if name.endswith(".zip") else tar(members)}  # type: ignore[arg-type]
+    return {name: zipped(members) if name.endswith(".zip") else tar(members)}
 
 
 SPLIT_COLUMN = "path,label,split\n" + "".join(

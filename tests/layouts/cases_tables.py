@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import pickle
-import shutil
 import struct
 import zlib
 from collections.abc import Callable, Mapping
@@ -18,23 +17,12 @@ import lmdb
 import numpy as np
 from cases import Case, Files, image, images, write
 from cases_beside import parquet
+from layout import FIXTURES, copied
 from tfrecords import tfrecord, varint
 
 import rawpack_packer
 
-_FIXTURES = Path(__file__).resolve().parents[1] / "support" / "fixtures"
 _LABEL = {"names": ["cat", "dog"], "_type": "ClassLabel"}
-
-
-def copied(name: str, to: str) -> Callable[[Path], None]:
-    """What the tools themselves wrote."""
-
-    def make(root: Path) -> None:
-        source = _FIXTURES / name
-        (root / to).parent.mkdir(parents=True, exist_ok=True)
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, root / to)
-
-    return make
 
 
 def table(rows: int = 2, start: int = 0, **more: Any) -> bytes:
@@ -75,7 +63,7 @@ def _newest_litdata() -> Files:
     with pa.ipc.new_file(file, rows.schema) as out:
         out.write_table(rows)
     data = struct.pack("<4I", 2, 16, 16, 16) + file.getvalue()
-    index = json.loads((_FIXTURES / "litdata/dicts/index.json").read_text())
+    index = json.loads((FIXTURES / "litdata/dicts/index.json").read_text())
     index["chunks"] = [{"chunk_bytes": len(data), "chunk_size": 2, "dim": None, "filename": "chunk-0-0.bin"}]
     index["config"] |= {"data_format": ["bytes", "int"], "types": {"image": "bytes", "class": "int"}}
     return {"set/index.json": json.dumps(index), "set/chunk-0-0.bin": data}
@@ -118,7 +106,7 @@ def _record_files(names: str, *numbers: int, gzipped: bool = False) -> Files:
 
 
 def _of_versions(root: Path) -> Files:
-    files = [*(_FIXTURES / "tfrecord/pets/1.0.0").iterdir()]
+    files = [*(FIXTURES / "tfrecord/pets/1.0.0").iterdir()]
     return {f"pets/{version}/{file.name}": file.read_bytes() for version in ("1.0.0", "2.0.0") for file in files}
 
 
@@ -236,7 +224,7 @@ CASES = (
     Case(
         "a folder of RecordIO",
         "set",
-        lambda root: {f"set/plain.{end}": (_FIXTURES / f"recordio/plain.{end}").read_bytes() for end in ("rec", "idx")},
+        lambda root: {f"set/plain.{end}": (FIXTURES / f"recordio/plain.{end}").read_bytes() for end in ("rec", "idx")},
     ),
     Case("RecordIO of boxes", "boxes.rec", copied("recordio/boxes.rec", "boxes.rec")),
     Case("RecordIO of vectors", "vectors.rec", copied("recordio/vectors.rec", "vectors.rec")),

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from cases_folders import CLASSES
 from cases_listings import PHOTOS, csv
 from cases_splits import TWO
 from cases_tables import tables
-from made_texts import img2dataset
+from layout import copied
 from store_server import Server
 
 from rawpack.errors import RawpackError
@@ -37,7 +37,7 @@ CASES = (
     Case(
         "a folder with a metadata.csv", "photos", {**PHOTOS, "photos/metadata.csv": "file_name,n\n0.jpg,1\n1.jpg,2\n"}
     ),
-    Case("what img2dataset writes as files", "laion", partial(img2dataset, form="files"), needs=("pyarrow",)),
+    Case("what img2dataset writes as files", "laion", copied("img2dataset/files", "laion"), needs=("pyarrow",)),
     Case("tar shards", "shards", shards()),
     Case("tar shards by a pattern", "shards/*.tar", shards()),
     Case("COCO's JSON", "coco/annotations/instances_val2017.json", coco_folder()),
