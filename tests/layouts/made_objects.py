@@ -79,8 +79,9 @@ def _yolo() -> Mapping[str, bytes | str]:
 
 def _voc(i: int) -> str:
     objects = "".join(
-        f"<object><name>{CLASSES[label]}</name><pose>Left</pose><truncated>{k}</truncated><difficult>{1 - k}"
-        f"</difficult><bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{right}</xmax><ymax>{bottom}</ymax></bndbox></object>"
+        f"<object><name>{CLASSES[label]}</name><pose>Left</pose><truncated>{k}</truncated>"
+        f"<difficult>{1 - k}</difficult><bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{right}</xmax>"
+        f"<ymax>{bottom}</ymax></bndbox></object>"
         for k, (x, y, right, bottom, label) in enumerate(OBJECTS[i])
     )
     return f"<annotation>{objects}</annotation>"

@@ -13,7 +13,6 @@ import made_labels
 import made_objects
 import made_python
 import made_robots
-import made_streams
 import made_texts
 import made_tfrecord
 import numpy as np
@@ -32,7 +31,6 @@ LAYOUTS: tuple[Layout, ...] = (
     *made_objects.LAYOUTS,
     *made_python.LAYOUTS,
     *made_robots.LAYOUTS,
-    *made_streams.LAYOUTS,
     *made_texts.LAYOUTS,
     *made_tfrecord.LAYOUTS,
 )

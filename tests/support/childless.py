@@ -15,8 +15,11 @@ from rawpack_packer.sources.video import scan
 @contextmanager
 def without_children() -> Iterator[None]:
     """Files are looked through here, and not in child processes, which changes nothing but the time."""
+    isolated = IsolatedCalls.call
 
     def call(self: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if not function.__module__.startswith("rawpack_packer.sources"):
+            return isolated(self, function, *args, **kwargs)
         kept = os.dup(2)  # what looks at an LMDB closes it for good
         try:
             return function(*args, **kwargs)
