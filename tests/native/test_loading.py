@@ -55,7 +55,7 @@ def another_library(folder: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not native.LIBRARY.exists(), reason="needs the library on Linux")
-@pytest.mark.parametrize("part", [0.01, 0.5, 0.9, 1])
+@pytest.mark.parametrize("part", [0.01, 0.5, 1])
 def test_a_library_that_was_cut_short_is_not_loaded(fresh: pytest.MonkeyPatch, tmp_path: Path, part: float) -> None:
     """Loading it would end the process. By a byte, too."""
     data = native.LIBRARY.read_bytes()
@@ -124,20 +124,17 @@ def test_a_reader_warns_once(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "steps", "warns"),
+    ("options", "steps", "warns", "first"),
     [
-        ({"compression": "zstd"}, None, True),
-        ({"compression": "zstd", "color": "ycgco420"}, None, True),
-        ({"color": "ycgco420"}, None, True),
-        ({"format": "lmdb"}, [CenterCrop(3)], True),
-        ({"format": "lmdb"}, [RandomHorizontalFlip()], True),
-        ({"format": "lmdb"}, None, False),
-        ({"format": "hdf5", "compression": "gzip"}, [CenterCrop(3)], False),
-        ({}, None, False),
+        ({"compression": "zstd"}, None, True, 0),
+        ({"color": "ycgco420"}, None, True, 1),
+        ({"format": "lmdb"}, [CenterCrop(3)], True, 0),
+        ({"format": "lmdb"}, [RandomHorizontalFlip()], True, 1),
+        ({"format": "lmdb"}, None, False, 0),
+        ({"format": "hdf5", "compression": "gzip"}, [CenterCrop(3)], False, 1),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("first", [0, 1])
 def test_a_reader_warns_before_it_starts_workers(
     fresh: pytest.MonkeyPatch, tmp_path: Path, options: dict[str, Any], steps: Any, warns: bool, first: int
 ) -> None:

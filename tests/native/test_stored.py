@@ -110,11 +110,11 @@ def some_files(count: int, seed: int) -> Iterator[tuple[bytes, tuple[int, int, i
 def test_rows_end_where_python_finds_them() -> None:
     """Or there are others than their markers; either happens often."""
     whole = 0
-    for data, numbers in some_files(tries(8000), seed=2):
+    for data, numbers in some_files(tries(6000), seed=2):
         ends = row_ends(memoryview(data), *numbers)
         assert ends == ends_in_python(data, *numbers), (data, numbers)
         whole += ends is not None
-    assert tries(2000) < whole < tries(7400)
+    assert tries(1500) < whole < tries(5600)
     early = FILE + b"\xff\xd9"  # an end marker before the end
     assert row_ends(memoryview(early), 8, 3, 3) is ends_in_python(early, 8, 3, 3) is None
 
@@ -168,11 +168,6 @@ def test_arm64_gives_the_same_bytes(tmp_path: Path) -> None:
     ]
     ran = subprocess.run(command, input=given, capture_output=True, check=False)
     assert (ran.returncode, ran.stdout == expected) == (0, True), ran.stderr.decode()[:3000]
-
-
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_no_warning(tmp_path: Path, compiler: str) -> None:
-    driver(tmp_path, compiler, "-fsyntax-only", *STRICT, sources=[DRIVER])
 
 
 _BESIDE_UNMAPPED = """
