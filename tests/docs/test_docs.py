@@ -445,22 +445,6 @@ def test_pages_are_in_american_spelling() -> None:
         assert BRITISH.findall(text) == [], name_of(page)
 
 
-def test_the_glossary_names_what_exists() -> None:
-    """Every class and every module that the glossary names is in the code."""
-    sources = [path for root in ("reader", "packer") for path in (ROOT / root).rglob("*.py")]
-    classes = {name for path in sources for name in re.findall(r"^class (\w+)", path.read_text("utf-8"), re.MULTILINE)}
-    rows = [line.split("|")[1:5] for line in text_of("docs/glossary.md").splitlines() if line.startswith("| **")]
-    assert len(rows) > 50
-    for term, _, where, _ in rows:
-        for name in re.findall(r"`([^`]+)`", where):
-            if name.startswith("rawpack/"):
-                assert (ROOT / "reader" / name).exists(), (term, name)
-            elif name.startswith("rawpack_packer/"):
-                assert (ROOT / "packer" / name).exists(), (term, name)
-            elif re.fullmatch(r"[A-Z][a-z]\w*", name):
-                assert name in classes, (term, name)
-
-
 # ---------------------------------------------------------------------------------------------- these tests themselves
 
 

@@ -84,20 +84,6 @@ def test_the_charts_show_recorded_figures(theme: str) -> None:
         assert max(others, key=lambda name: others[name]) in rows
 
 
-@pytest.mark.parametrize("chart", ["training", "recipe"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_chart_has_a_title_a_unit_and_a_machine(chart: str, theme: str) -> None:
-    text = (DOCS / f"{chart}-{theme}.svg").read_text("utf-8")
-    title, machine = re.findall(r"<text[^>]*>([^<]*)</text>", text)[:2]
-    assert "images per second" in title
-    assert f"docs/{chart}-{theme}.svg" in README
-    if chart == "training":
-        assert machine == f"{TRAINING['machine']['gpu']}, {TRAINING['machine']['cpus']} CPU cores"
-    else:
-        cpus, name = re.findall(r"on (\d+) CPUs \(([^)]*)\)", COMPARED)[0]
-        assert machine == f"{cpus} CPU cores, {name}"
-
-
 def test_what_the_first_sentences_claim_is_what_the_charts_show() -> None:
     """Times and shares are quotients of the bars."""
     opening = " ".join(README.partition("## Start")[0].split())

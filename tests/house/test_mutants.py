@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import mutants
 import pytest
-from executed import reached
 from mutants import Mutant, Outcome, elsewhere, places
 from rooms import ROOT
 
@@ -106,21 +105,6 @@ def test_only_chosen_tests_run(checkout: Path) -> None:
         SUMS.replace("LIMIT = 3", "LIMIT = 4  # of another size, so that no cached bytecode is taken for it")
     )
     assert forked(checkout, chosen) == [["tests/test_sums.py::test_total", 2]]
-
-
-@pytest.mark.parametrize(
-    ("line", "lines"),
-    [("LIMIT", None), ("def total", None), ("if", "if"), ("raise", "raise"), ("return sum", "return sum")],
-)
-def test_the_statement_of_a_line(line: str, lines: str | None) -> None:
-    """What runs on import is executed by no test alone; a condition is not what it decides on."""
-    numbers = {text.strip(): number for number, text in enumerate(SUMS.splitlines(), 1)}
-
-    def number(begin: str) -> int:
-        return next(number for text, number in numbers.items() if text.startswith(begin))
-
-    first = None if lines is None else number(lines)
-    assert reached(SUMS.encode(), number(line)) == (first and range(first, first + 1))
 
 
 def test_a_fault_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def _hugging_face(root: Path) -> Mapping[str, Any]:
     return {"dataset": datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))}
 
 
-_OBJECTS = [
+_OBJECTS: list[dict[str, Any]] = [
     {"bbox": [[20, 12, 9, 8], [2, 3, 4, 5]], "category": [1, 0], "area": [72, 20]},
     {"bbox": [], "category": [], "area": []},
 ]
@@ -66,7 +66,7 @@ def _objects(root: Path) -> Mapping[str, Any]:
     return {"dataset": datasets.Dataset.from_dict({"image": images, "objects": _OBJECTS}, features=features)}
 
 
-def _boxes(rows: list[list[float]]) -> Any:
+def _boxes(rows: Any) -> Any:
     return np.array(rows, np.float32).reshape(-1, 5)
 
 
