@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from archived import zipped
-from cases import Case, Files, image, images, photos, texts
+from cases import Case, Files, images, photos, texts
 from pictures import encoded
 
 TWO, THREE = images("photos/{0,1}.jpg"), images("photos/{0,1,2}.jpg")
@@ -78,12 +78,10 @@ CASES = (
     photos("a number for each image", beside("1", ".cls")),
     photos("an .npy for each image", beside(b"\x93NUMPY", ".npy")),
     photos("a .pts of landmarks for each image", beside("version: 1\nn_points: 1\n{\n1 2\n}\n", ".pts")),
-    photos("a text in class folders", {**images("photos/{cat,dog}/0.jpg"), "photos/cat/0.txt": "a cat"}),
     photos(
         "texts in a folder of their own",
         {**images("photos/images/{0,1}.jpg"), **texts("a cat", "photos/captions/{0,1}.txt")},
     ),
-    photos("labelme's files in class folders", {**images("photos/{cat,dog}/0.jpg"), "photos/cat/0.json": LABELME}),
     photos("labelme's files and captions", {**TWO, "photos/0.json": LABELME, "photos/1.txt": "a cat"}),
     photos("a table of paths", {**TWO, "photos/labels.csv": "path,label\n0.jpg,cat\n1.jpg,dog\n"}),
     photos("a table of names without suffixes", {**TWO, "photos/labels.csv": "id,breed\n0,cat\n1,dog\n"}),
@@ -97,7 +95,6 @@ CASES = (
         "data",
         {**images("data/images/0.jpg"), "data/meta/list.csv": "image,label\n0.jpg,cat\n"},
     ),
-    photos("JSON Lines", {**TWO, "photos/x.jsonl": '{"img": "0.jpg", "text": "a"}\n'}),
     Case(
         "a Parquet of texts",
         "photos",
@@ -105,13 +102,6 @@ CASES = (
         needs=("pyarrow",),
     ),
     photos("a list with labels", {**TWO, "photos/list.txt": "0.jpg 3\n1.jpg 4\n"}),
-    photos(
-        "CelebA's list of attributes",
-        {
-            **images("photos/{000001,000002}.jpg"),
-            "photos/list_attr_celeba.txt": "2\nBald Male\n000001.jpg -1  1\n000002.jpg  1 -1\n",
-        },
-    ),
     Case(
         "Tiny ImageNet's validation folder",
         "val",
@@ -119,18 +109,12 @@ CASES = (
     ),
     photos("COCO's JSON beside", {**TWO, "photos/_annotations.coco.json": coco("0.jpg", "1.jpg")}),
     photos("a JSON of labels for all", {**TWO, "photos/labels.json": '{"0.jpg": 3, "1.jpg": 4}'}),
-    photos("a MATLAB file of labels", {**TWO, "photos/labels.mat": b"MATLAB 5.0 MAT-file" + bytes(109)}),
     photos("masks/ beside images/", partners("images/{0,1}.jpg", "masks/{0,1}.png")),
     photos("masks in folders of any name", partners("pics/{0,1}.jpg", "pics_fg/{0,1}.png")),
     photos("each mask beside its image, of another suffix", partners("{0,1}.jpg", "{0,1}.png")),
     photos("each mask beside its image, of a longer name", partners("{0,1}.jpg", "{0,1}_mask.png")),
     photos("two classes of the same names", partners("mugs/{0,1}.png", "cups/{0,1}.png")),
-    photos("CamVid's folders", partners("train/{0,1}.png", "trainannot/{0,1}.png", "val/2.png", "valannot/2.png")),
     photos("a pack of the images alone", beside("a cat", ".txt"), kind="folder"),
-    photos(
-        "metadata.csv, as Hugging Face's ImageFolder",
-        {**TWO, "photos/metadata.csv": "file_name,text,label\n1.jpg,a dog,dog\n0.jpg,a cat,cat\n"},
-    ),
     photos("metadata.jsonl", {**TWO, "photos/metadata.jsonl": '{"file_name": "0.jpg", "text": "a cat"}\n'}),
     photos(
         "metadata.csv in each split",
@@ -172,14 +156,6 @@ CASES = (
     ),
     photos("an array of other things", {**THREE, "photos/mean.npy": _npy(8)}),
     photos("a text of other things", {**THREE, "photos/notes.txt": "a\nb\n"}),
-    photos(
-        "lists of images beside classes",
-        {
-            **images("photos/{cat,dog}/{0,1}.jpg"),
-            "photos/a.lst": "cat/0.jpg\ncat/1.jpg\n",
-            "photos/b.lst": "dog/0.jpg\ndog/1.jpg\n",
-        },
-    ),
     *(
         photos(f"pairs of one name: {first} and {second}", partners(f"{{0,1,2}}.{first}", f"{{0,1,2}}.{second}"))
         for first, second in (("png", "tif"), ("jpeg", "webp"))
@@ -197,7 +173,6 @@ CASES = (
     ),
     photos("pairs in class folders", partners("{cat,dog}/{0,1}.jpg", "{cat,dog}/{0,1}.png")),
     photos("a few pairs", partners("{0,1,2,3,4,5,6}.jpg", "0.png")),
-    photos("a few pairs by an ending", partners("{0,1,2,3,4,5,6,7,8}.jpg", "{0,1}_edited.jpg")),
     photos("frames that are numbered after a letter", partners("{cup,mug}_f{1,2,3}.png")),
     photos("views that are numbered", partners("{cup,mug}_{1,2}.png")),
     photos(
@@ -212,8 +187,6 @@ CASES = (
         images=("r=*_r.png",),
     ),
     photos("a pattern of pairs that are not there", partners("{0,1}.png"), images=("r=*_r.png",)),
-    photos("partners in two folders, of two formats", partners("view/{0,1}.jpg", "view_alpha/{0,1}.png")),
-    photos("two classes of two formats", partners("mugs/{0,1}.png", "cups/{0,1}.jpg")),
     *(
         photos(f"a list of the images that is {how}", {**THREE, f"photos/{name}": data})
         for how, name, data in (
@@ -232,5 +205,4 @@ CASES = (
     ),
     photos("pairs, and images without a partner", partners("{0,1,2,3,4,5}.jpg", "{0,1,2}.png")),
     photos("masks that are JPEG files", partners("{0,1,2}.jpg", "{0,1,2}_mask.jpg")),
-    photos("an image that is beside nothing", {"photos/0.jpg": image(".jpg"), "photos/9.txt": "a note"}),
 )

@@ -17,9 +17,7 @@ def typed(name: str, words: str, make: Any, wrong: str = "", needs: tuple[str, .
 
 
 CASES = (
-    typed("a folder", "photos out", CLASSES),
     typed("no destination", "photos", CLASSES),
-    typed("splits of a folder", "photos out", TWO),
     typed("splits of a folder, named", "--splits train,val photos out", TWO),
     typed("a split that is not there", "--splits train,test photos out", TWO),
     typed("one split", "photos/val out", TWO),
@@ -36,9 +34,6 @@ CASES = (
         "--splits train,val photos out",
         images("photos/train/{cat,dog}/0.jpg", "photos/val/0.jpg"),
     ),
-    typed(
-        "a table above the splits", "--splits train,val photos out", {**TWO, "photos/labels.csv": "id,label\n0,cat\n"}
-    ),
     typed("a pattern that the shell expands", "photos/cat/0.jpg photos/cat/1.jpg photos/dog/0.jpg out", CLASSES),
     typed("a pattern in quotes", "'photos/*/*.jpg' out", CLASSES),
     typed("a blank that is not quoted", "my photos out", images("my photos/{0,1}.jpg")),
@@ -46,5 +41,4 @@ CASES = (
     typed("the source as the destination", "photos photos", CLASSES),
     typed("a destination that is a file", "photos notes.txt", {**CLASSES, "notes.txt": "words"}),
     typed("a variable that is not expanded", "photos '$HOME/out'", CLASSES),
-    typed("a destination called .tar", "photos shards.tar", CLASSES),
 )

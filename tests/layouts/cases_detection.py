@@ -60,11 +60,6 @@ _CVAT = (
     '<?xml version="1.0"?><annotations><meta/><image id="0" name="0.jpg" width="8" height="8">'
     '<box label="cat" xtl="1" ytl="1" xbr="5" ybr="5"/></image></annotations>'
 )
-BOTH = {
-    **images("coco/{train2017,val2017}/{0,1}.jpg"),
-    **{f"coco/annotations/instances_{split}2017.json": coco(*TWO) for split in ("train", "val")},
-    "coco/annotations/captions_val2017.json": _CAPTIONS,
-}
 DATA_YAML = {**yolo("pets", split="train/"), **yolo("pets", split="val/"),
          "pets/data.yaml": "train: images/train\nval: images/val\nnames: [cat, dog]\n"}  # fmt: skip
 _ROBOFLOW = {
@@ -75,20 +70,12 @@ _ROBOFLOW = {
 _INSTANCES = "coco/annotations/instances_val2017.json"
 
 CASES = (
-    Case("COCO's JSON", _INSTANCES, coco_folder()),
     Case("COCO's folder", "coco", coco_folder()),
-    Case("COCO's folder of train and val", "coco", BOTH),
     Case("COCO's folder of images", "coco/val2017", coco_folder()),
     Case(
         "COCO's captions",
         "coco/annotations/captions_val2017.json",
         {**images("coco/val2017/0.jpg"), "coco/annotations/captions_val2017.json": _CAPTIONS},
-    ),
-    Case(
-        "COCO's JSON with a folder of images",
-        "boxes.json",
-        {**images("pics/{0,1}.jpg"), "boxes.json": coco(*TWO)},
-        {"images": "pics"},
     ),
     lone("COCO's JSON whose images are not here", "boxes.json", coco(*TWO)),
     Case("COCO's ids as texts", "boxes.json", {**images("{0,1}.jpg"), "boxes.json": _ids(str)}),
@@ -105,7 +92,6 @@ CASES = (
         "pets",
         {**images("pets/{train,valid}/{0,1}.jpg"), **texts(coco(*TWO), "pets/{train,valid}/_annotations.coco.json")},
     ),
-    Case("Pascal VOC", "VOC2012", voc("VOC2012")),
     Case("Pascal VOC of two years", "VOCdevkit", {**voc("VOCdevkit/VOC2007"), **voc("VOCdevkit/VOC2012")}),
     Case("Pascal VOC with lists", "VOC2012", voc("VOC2012", lists=("train", "val"))),
     Case("one list of Pascal VOC", "VOC2012/val", voc("VOC2012", lists=("train", "val"))),
@@ -125,12 +111,6 @@ CASES = (
         "photos",
         {**images("photos/{train,val}/0.jpg"), **texts(LABELME, "photos/{train,val}/0.json")},
     ),
-    Case(
-        "labelme's files in a folder of their own",
-        "photos",
-        {**images("photos/images/0.jpg"), "photos/labels/0.json": LABELME},
-    ),
-    Case("CVAT", "task", {**images("task/images/0.jpg"), "task/annotations.xml": _CVAT}),
     Case("CVAT's file", "my.xml", {**images("0.jpg"), "my.xml": _CVAT}),
     Case("YOLO's images/ and labels/", "pets", yolo("pets")),
     Case(
@@ -139,8 +119,6 @@ CASES = (
         {**yolo("pets"), "pets/labels/1.txt": "9 .5 .5 .5 .5\n", "pets/classes.txt": "cat\n"},
     ),
     Case("COCO with a category that is not listed", _INSTANCES, {**coco_folder(), _INSTANCES: _unnamed()}),
-    Case("YOLO with splits", "pets", {**yolo("pets", split="train/"), **yolo("pets", split="val/")}),
-    Case("YOLO's data.yaml", "pets/data.yaml", DATA_YAML, needs=("yaml",)),
     Case("a folder with YOLO's data.yaml", "pets", DATA_YAML, needs=("yaml",)),
     Case("one split of YOLO's data.yaml", "pets/data.yaml/train", DATA_YAML, needs=("yaml",)),
     Case("a split that data.yaml lacks", "pets/data.yaml/test", DATA_YAML, needs=("yaml",)),
@@ -151,27 +129,6 @@ CASES = (
         "pets",
         {**images("pets/{0,1}.jpg"), **texts(BOX, "pets/{0,1}.txt")},
         {"kind": "yolo"},
-    ),
-    Case(
-        "YOLO's texts beside images, some in images/",
-        "pets",
-        {**images("pets/{plain,images}/a.jpg"), **texts(BOX, "pets/{plain,images}/a.txt")},
-    ),
-    Case(
-        "YOLO in two folders that are named",
-        "pics",
-        {**images("pics/{0,1}.jpg"), "boxes/0.txt": BOX},
-        {"labels_dir": "boxes"},
-    ),
-    Case(
-        "a data.yaml of lists",
-        "pets/data.yaml/train",
-        {
-            **yolo("pets"),
-            "pets/train.txt": "./images/0.jpg\n",
-            "pets/data.yaml": "train: train.txt\nval: images\nnames: [x]\n",
-        },
-        needs=("yaml",),
     ),
     Case(
         "a data.yaml of a folder that is missing",

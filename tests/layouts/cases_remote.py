@@ -9,7 +9,7 @@ from pathlib import Path
 from archived import tar, zipped
 from cases import Case, Files, images
 from cases_archives import CLASSES, shards
-from cases_tables import records, tables
+from cases_tables import tables
 from layout import FIXTURES
 
 remote = partial(Case, needs=("fsspec", "aiohttp"), served=True)
@@ -30,17 +30,10 @@ CASES = (
     remote("a shard with a query", "shards/000.tar?token=1", shards()),
     remote("a shard that is not there", "shards/900.tar", shards()),
     remote("a zip", "photos.zip", {"photos.zip": zipped(CLASSES)}),
-    remote(
-        "a zip of splits",
-        "sets.zip",
-        {"sets.zip": zipped({f"{s}/{k}": v for s in ("train", "val") for k, v in CLASSES.items()})},
-    ),
     remote("a Parquet", "hub/train-00000-of-00001.parquet", tables("hub/train-00000-of-00001.parquet")),
-    remote("a TFRecord file", "set.tfrecord", {"set.tfrecord": records()}),
     remote("the index of MDS", "mds/index.json", _fixture("mds/splits/train", "mds")),
     remote("a folder of MDS", "mds/", _fixture("mds/splits/train", "mds")),
     remote("a folder of images", "photos/", images("photos/{0,1}.jpg")),
-    remote("an image", "photos/0.jpg", images("photos/{0,1}.jpg")),
     remote("a table", "list.csv", {"list.csv": "path,label\n0.jpg,cat\n", **images("0.jpg")}),
     remote("an .npz", "set.npz", {"set.npz": b"PK"}),
     remote("a RecordIO file", "plain.rec", lambda root: {"plain.rec": (FIXTURES / "recordio/plain.rec").read_bytes()}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from archived import tar, zipped
-from cases import Case, Files, images, lone, photos, texts
+from cases import Case, Files, images, lone, photos
 from cases_arrays import PIXELS, hdf5
 
 TWO = images("photos/{train,val}/{cat,dog}/{0,1}.jpg")
@@ -29,15 +29,12 @@ CASES = (
     photos("train and val", TWO),
     Case("one of them", "photos/train", TWO),
     Case("one that is missing", "photos/test", TWO),
-    photos("names in capitals", images("photos/{Train,TEST}/{cat,dog}/0.jpg")),
     photos("train2017 and val2017", images("photos/{train2017,val2017}/{0,1}.jpg")),
     photos("a split that is empty", _with_empty_test),
     photos("a folder of images that is no split", {**TWO, **images("photos/extra/0.jpg")}),
-    photos("a folder without images that is no split", {**TWO, **texts("x", "photos/scripts/a.py")}),
     Case("splits below a folder of any name", "data", images("data/pets/{train,val}/{cat,dog}/0.jpg")),
     photos("splits in images/", images("photos/images/{train,val}/{cat,dog}/0.jpg")),
     photos("folds", images("photos/{fold1,fold2}/{cat,dog}/0.jpg")),
-    photos("classes that are called as splits", images("photos/{train,bus,car}/{0,1}.jpg")),
     Case(
         "val without a class that train has",
         "photos/val",
@@ -70,10 +67,6 @@ CASES = (
         {**images("photos/{0,1,2,3}.jpg"), "list.csv": SPLIT_COLUMN},
         {"fields": ("split:str",)},
     ),
-    photos(
-        "a column of splits of a table beside images",
-        {**images("photos/img/{0,1,2,3}.jpg"), "photos/list.csv": SPLIT_COLUMN.replace("photos/", "img/")},
-    ),
     lone(
         "splits below a folder in a zip",
         "photos.zip",
@@ -94,15 +87,7 @@ CASES = (
         },
     ),
     Case("splits in a zip", "photos.zip", _archive("photos.zip")),
-    Case("splits in a folder in a zip", "photos.zip", _archive("photos.zip", "photos/")),
     Case("one split of a zip", "photos.zip/train", _archive("photos.zip")),
     Case("a split that a zip lacks", "photos.zip/test", _archive("photos.zip")),
     Case("one split of a tar", "photos.tar/val", _archive("photos.tar")),
-    Case(
-        "a zip for each split", "sets", {f"sets/{split}.zip": zipped({"cat/0.jpg": b"x"}) for split in ("train", "val")}
-    ),
-    photos(
-        "a list for each split",
-        {**images("photos/images/{0,1}.jpg"), "photos/train.txt": "images/0.jpg\n", "photos/val.txt": "images/1.jpg\n"},
-    ),
 )

@@ -56,10 +56,8 @@ CASES = (
     video_case("one split of them", "set/train", videos("set/train/run/a.mp4", "set/val/run/b.mp4")),
     video_case("images and videos", "set", _with_images),
     video_case("images and videos, with an option of videos", "set", _with_images, {"fps": 1.0}),
-    video_case("every second frame", "set", videos("set/a.mp4", frames=4), {"frame_step": 2}),
     video_case("a video that is cut", "set", _broken),
     video_case("an AVI without its index", "a.avi", _without_index),
-    video_case("a table of videos", "list.csv", videos("set/a.mp4", list__csv="path,label\nset/a.mp4,run\n")),
     video_case(
         "a table of videos, in their folder", "set", videos("set/a.mp4", **{"set/list__csv": "path,label\na.mp4,run\n"})
     ),

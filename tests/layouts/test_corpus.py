@@ -110,7 +110,6 @@ def test_listings_and_openings_are_counted(tmp_path: Path) -> None:
 
 
 _OF_SEVERAL = (
-    "archives: a name that ends in .tar, of a text",
     "detection: COCO with outlines",
     "listings: a folder of Parquet of paths",
     "tables: LeRobot, v3",
