@@ -369,15 +369,6 @@ def test_every_parameter_is_documented_with_its_default() -> None:
     assert rows == expected
 
 
-def test_the_parameters_of_tensors_are_documented() -> None:
-    """The page has the signature of `Batches.torch`, and a row for each parameter."""
-    page = text_of("docs/reference/python.md")
-    signature = ", ".join(str(part) for part in list(inspect.signature(rawpack.Batches.torch).parameters.values())[1:])
-    assert f"`batches.torch({re.sub(': .*? = ', '=', signature).replace(chr(39), chr(34))})`" in page
-    for name in list(inspect.signature(rawpack.Batches.torch).parameters)[1:]:
-        assert re.search(rf"^\| .*`{name}`.* \| .+ \|$", page, re.MULTILINE), name
-
-
 def test_the_error_tree_is_the_one_of_the_code() -> None:
     """The page shows the same error tree as `rawpack.errors`."""
     tree = re.search(r"^RawpackError\n(?:[├│└].*\n)+", errors.__doc__ or "", re.MULTILINE)

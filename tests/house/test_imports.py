@@ -54,18 +54,6 @@ def test_a_packing_worker_is_light() -> None:
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
 
 
-def test_packing_a_path_loads_nothing_of_networks() -> None:
-    """Every command loads the packer, and few have a URL."""
-    assert not loaded_by("import rawpack_packer.api") & {"asyncio", "ssl", "aiohttp", "fsspec"}
-
-
-def test_plan_shows_its_bar_at_once() -> None:
-    """`rawpack plan` loads what it measures with, which takes seconds from a cold disk, only when its bar is there."""
-    loaded = loaded_by("from rawpack_packer.cli.measure import _planning\nwith _planning(quiet=False): pass")
-    assert "rawpack_packer.progress" in loaded
-    assert not loaded & {"numpy", "cv2", "rawpack_packer.api", "rawpack_packer.job", "rawpack_packer.tune.plan"}
-
-
 def test_help_is_light() -> None:
     """`rawpack pack --help` loads no library for images or stores, and little of the packer."""
     loaded = loaded_by(
@@ -103,10 +91,19 @@ def test_a_folder_loads_less_than_half_of_the_packer(packing: tuple[Path, frozen
 
 def test_a_command_loads_what_it_needs(packing: tuple[Path, frozenset[str]]) -> None:
     """`rawpack inspect` of a store loads no source, engine, decoder or reader; packing in this process loads no split,
-    no step of a transform and no bar that nobody sees."""
+    no step of a transform, no network and no bar that nobody sees."""
     store, loaded = packing
     assert "rawpack_packer.job.job" in loaded
-    assert not loaded & {"tqdm", "numpy.ma", "rawpack.transforms.color", "rawpack_packer.job.splits"}
+    assert not loaded & {
+        "asyncio",
+        "ssl",
+        "aiohttp",
+        "fsspec",
+        "tqdm",
+        "numpy.ma",
+        "rawpack.transforms.color",
+        "rawpack_packer.job.splits",
+    }
     looking = loaded_by_command("inspect", "--json", store)
     assert "rawpack_packer.inspect.describe" in looking
     others = ("rawpack.reader", "rawpack.transforms", "rawpack_packer.sources", "rawpack_packer.engines.local")

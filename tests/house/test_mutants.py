@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import mutants
 import pytest
-from mutants import Mutant, Outcome, elsewhere, places
+from mutants import Mutant, Outcome, elsewhere
 from rooms import ROOT
 
 SUMS = dedent("""
@@ -63,27 +63,25 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def forked(checkout: Path, *plugins: str) -> list[Any]:
-    """What plugins note of runs of its tests, by another process. None: a run without any time."""
+def recorded(checkout: Path) -> list[Any]:
+    """The tests that pass, with the lines that they execute, and those that fail, by another process."""
     words = f"""
         from pathlib import Path
         import executed
-        from executed import *
         executed._BEFORE = ("pytest.__main__",)
         checkout = Path({str(checkout)!r})
-        for plugin in [{", ".join(plugins)}]:
-            answer = forked(checkout, ["tests/test_sums.py"], plugin or Recorder(checkout), 60 if plugin else 0)
-            print((answer or b"null").decode())
+        print(executed.forked(checkout, ["tests/test_sums.py"], executed.Recorder(checkout), 60).decode())
     """
     command = [sys.executable, "-c", dedent(words)]
-    answers = subprocess.run(command, cwd=ROOT / "scripts", check=True, stdout=subprocess.PIPE).stdout
-    return [msgspec.json.decode(answer) for answer in answers.splitlines()]
+    answer = subprocess.run(command, cwd=ROOT / "scripts", check=True, stdout=subprocess.PIPE).stdout
+    found: list[Any] = msgspec.json.decode(answer)
+    return found
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no fork")
 def test_which_tests_execute_a_line(checkout: Path) -> None:
     """A fixture that tests share is executed by each of them; tests that fail as it is are none."""
-    passing, failing = forked(checkout, "Recorder(checkout)")[0]
+    passing, failing = recorded(checkout)
     tests = {test["name"].partition("::")[2]: test for test in passing}
     assert (set(tests), failing) == (set(NAMES), ["tests/test_sums.py::test_that_fails"])
     lines = {name: int(test["lines"]["reader/rawpack/sums.py"], 16) for name, test in tests.items()}
@@ -94,17 +92,6 @@ def test_which_tests_execute_a_line(checkout: Path) -> None:
         "test_again": ["if", "return", "return"],
         "test_total": ["if", "raise"],
     }
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="has no fork")
-def test_only_chosen_tests_run(checkout: Path) -> None:
-    """The first that fails is named, with how many ran; a run past its limit has no answer."""
-    chosen = "Chosen([Test('tests/test_sums.py::' + name, 0, {}) for name in ('test_again', 'test_total')])"
-    assert forked(checkout, chosen, "None") == [["", 2], None]
-    (checkout / "reader/rawpack/sums.py").write_text(
-        SUMS.replace("LIMIT = 3", "LIMIT = 4  # of another size, so that no cached bytecode is taken for it")
-    )
-    assert forked(checkout, chosen) == [["tests/test_sums.py::test_total", 2]]
 
 
 def test_a_fault_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,12 +110,3 @@ def test_a_fault_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert moved == Mutant("rawpack.sums", at + 10, at + 11, ">=")
     assert again(SUMS.replace(" > ", " >= ")) is None
     assert again(SUMS + SUMS) is None
-
-
-def test_faults_of_a_module(tmp_path: Path) -> None:
-    """Operators, constants and conditions, each in its place."""
-    path = tmp_path / "sums.py"
-    path.write_text(SUMS)
-    replaced = [(SUMS[each.start : each.end], each.text) for each in places("rawpack.sums", path)]
-    condition = "len(values) > LIMIT"
-    assert replaced == [("3", "4"), (condition, f"not ({condition})"), (">", ">=")]

@@ -25,7 +25,6 @@ def known(told: int, *, _said: str = "") -> int:
 # code, which is no comment
 """)
 '''
-CLEAN = '"packer/rawpack_packer/sources/look" = { lines = '
 
 
 def test_what_is_written_is_what_the_code_weighs() -> None:
@@ -62,10 +61,3 @@ def test_what_rose_needs_a_reason_and_what_fell_is_written() -> None:
     assert 'reason = "resume of \\"x\\""' in text
     assert renewed(now, written(text)) == text
     assert "reason =" not in renewed({"a": Weight(8, 3)}, written(text))
-
-
-def test_the_marks_of_a_merge_are_no_obstacle() -> None:
-    """Where a place has two lines, the lighter one counts."""
-    merged = f"<<<<<<< ours\n{CLEAN}20 }}\n=======\n{CLEAN}18, names = 1 }}\n>>>>>>> theirs\n"
-    (entry,) = written(merged).values()
-    assert entry == Entry(Weight(18, 1))
