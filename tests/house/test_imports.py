@@ -13,7 +13,7 @@ from rooms import modules
 from running import environment
 
 import rawpack
-from rawpack_packer import api
+from rawpack_packer import api, engines
 
 HEAVY = {
     "click", "tqdm", "cv2", "torch", "h5py", "lmdb", "simplejpeg", "PIL", "matplotlib", "jinja2", "av", "dask", "ray",
@@ -108,6 +108,15 @@ def test_a_command_loads_what_it_needs(packing: tuple[Path, frozenset[str]]) -> 
     assert "rawpack_packer.inspect.describe" in looking
     others = ("rawpack.reader", "rawpack.transforms", "rawpack_packer.sources", "rawpack_packer.engines.local")
     assert not looking & {"tqdm", "cv2", "hashlib", "importlib.metadata", "rawpack_packer.images", *others}
+
+
+def test_engines_are_loaded_when_asked_for() -> None:
+    """All public engines can be had and are listed; what is none is an error of the usual kind."""
+    for name in engines.__all__:
+        assert getattr(engines, name) is not None
+        assert name in dir(engines)
+    with pytest.raises(AttributeError, match="Nonsense"):
+        engines.Nonsense  # noqa: B018
 
 
 def test_the_public_names_are_these() -> None:
