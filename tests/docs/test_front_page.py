@@ -133,18 +133,6 @@ def test_no_quantity_has_two_values() -> None:
     assert re.findall(r"\d[\d,.]* (?:times|images/s)|\d+%", rest) == []
 
 
-def test_the_page_is_short_and_says_two_commands_first() -> None:
-    """The first installs what the others need: the extra of `plan --html` too."""
-    lines = README.splitlines()
-    assert len(lines) <= 110
-    assert "[Documentation](docs/README.md)" in "\n".join(lines[:20])
-    typed = re.findall(r"^\$ (\S+)", README, re.MULTILINE)
-    assert typed[:2] == ["scripts/demo", "scripts/test"]
-    assert "--html" in README
-    assert 'make_venv .demo/venv "$root" "[report]"' in (ROOT / "scripts" / "demo").read_text("utf-8")
-    assert all("report" in extras for extras in re.findall(r"pip install '\.(\[[^\]]*\])?'", README))
-
-
 def test_no_recording_shows_a_failure() -> None:
     recordings = [path for path in DOCS.rglob("*.svg") if re.search(r"\$ \w", path.read_text("utf-8"))]
     assert DOCS / "demo.svg" in recordings

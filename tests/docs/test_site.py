@@ -15,7 +15,7 @@ from publishing import api, searching
 from publishing.checking import broken
 from publishing.navigation import HOME, names
 from publishing.plain import write_plain
-from publishing.staging import Sources, stage
+from publishing.staging import stage
 
 import rawpack
 import rawpack.transforms
@@ -79,30 +79,6 @@ def test_pages_are_those_of_the_repository(staged: Path) -> None:
     for page, name in names().items():
         if page not in (HOME, DOCS / "README.md") and page.suffix == ".md":
             assert words((staged / f"{name}.md").read_text("utf-8")) == words(page.read_text("utf-8")), name
-
-
-def test_a_notebook_is_a_page(tmp_path: Path) -> None:
-    """Cells are Markdown and code, outputs are what was printed, returned and drawn; the file can be downloaded."""
-    outputs = [
-        {"output_type": "stream", "name": "stdout", "text": ["a\n", "b\n"]},
-        {"output_type": "execute_result", "data": {"text/html": ["<b>3</b>"], "text/plain": ["3"]}},
-        {"output_type": "display_data", "data": {"image/png": "iVBO\nRw0K\n", "text/plain": ["<Figure>"]}},
-    ]
-    cells = [
-        {"cell_type": "markdown", "source": ["# Title\n", "\n", "See [code](code.py)."]},
-        {"cell_type": "code", "source": ["print('[x](y)')\n", "1 + 2"], "outputs": outputs},
-        {"cell_type": "code", "source": ["!ls"], "outputs": []},
-    ]
-    (tmp_path / "code.py").touch()
-    page = tmp_path / "one.ipynb"
-    page.write_text(json.dumps({"cells": cells}))
-    Sources(tmp_path / "out", {page: "one", tmp_path / "code.py": "code"}).write(page)
-    assert (tmp_path / "out" / "one.md").read_text() == (
-        "# Title\n\nSee [code](code.md).\n\n```python\nprint('[x](y)')\n1 + 2\n```\n\n```text\na\nb\n```\n\n"
-        "```text\n3\n```\n\n![output](data:image/png;base64,iVBORw0K)\n\n```text\n!ls\n```\n\n"
-        "This page is a notebook: {download}`one.ipynb <one.ipynb>`.\n"
-    )
-    assert (tmp_path / "out" / "one.ipynb").read_text() == page.read_text()
 
 
 def test_public_names_are_in_the_api() -> None:

@@ -1,4 +1,4 @@
-"""Looks through files of HDF5, LMDB and video in this process: to start another takes longer than what most tests do."""
+"""Looks through files of HDF5, LMDB and video in this process: to start another takes longer than most tests do."""
 
 from __future__ import annotations
 
