@@ -246,20 +246,3 @@ def test_the_library_is_linked_with_no_other() -> None:
     listed = subprocess.run(["nm", "-D", "-u", native.LIBRARY], check=True, capture_output=True, text=True).stdout
     needed = {line.split()[-1] for line in listed.splitlines()}
     assert needed <= {"aligned_alloc", "calloc", "free", "malloc", "memchr", "memcmp", "memcpy", "memmove", "memset"}
-
-
-def test_the_c_is_formatted() -> None:
-    """As `.clang-format` says, by the version in pyproject.toml: others break lines elsewhere."""
-    wanted = re.search(r'"clang-format==([\d.]+)"', (ROOT / "pyproject.toml").read_text("utf-8"))
-    program = shutil.which("clang-format", path=str(Path(sys.executable).parent))
-    if wanted is None or program is None:
-        pytest.skip("clang-format is not installed: scripts/test installs it")
-    if (
-        f"version {wanted[1]}"
-        not in subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
-    ):
-        pytest.skip(f"clang-format {wanted[1]} is needed")
-    style = f"--style=file:{ROOT / 'reader' / 'native' / '.clang-format'}"
-    files = [*(ROOT / "reader" / "native").glob("*.[ch]"), *(ROOT / "tests" / "support").glob("*.c")]
-    ran = subprocess.run([program, style, "--dry-run", "-Werror", *files], check=False, capture_output=True, text=True)
-    assert ran.returncode == 0, f"run clang-format {style} -i on: {ran.stderr[:2000]}"
