@@ -1,11 +1,10 @@
 """Stores made of stores: `rawpack convert`, `merge` and `subset` lose nothing, and believe nothing.
 
-What is right is said by the samples themselves, and read by numpy, h5py and liblmdb, never by rawpack.
+What is right is said by the samples themselves, and read by `StoreByDocs` and liblmdb, never by rawpack.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import tempfile
@@ -14,15 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import cv2
-import h5py
-import lmdb
 import msgspec
 import numpy as np
 import pytest
-from folders import files_of, flip, states_of
+from folders import files_of, flip, lmdb_values, states_of
 from numpy.typing import NDArray
 from pictures import picture, save
+from readers_by_docs import StoreByDocs
 from running import Ran, run_here
 
 import rawpack_packer
@@ -120,54 +117,30 @@ def shards_of(store: Path) -> dict[str, bytes]:
     return {name: data for name, data in files_of(store).items() if name.startswith("shard")}
 
 
-def column(store: Path, name: str) -> NDArray[Any]:
-    return np.load(store / "columns-1" / f"{name}.npy")
+def values_of(store: Path) -> list[NDArray[Any]]:
+    """The images, as the documentation says they are stored."""
+    return [sample.image for sample in StoreByDocs(store).samples()]
 
 
-def texts(store: Path, name: str) -> list[str]:
-    data, ends = column(store, name).tobytes(), column(store, f"{name}.offset")
-    return [data[start:stop].decode() for start, stop in itertools.pairwise(ends)]
+def labels_of(store: Path) -> list[int]:
+    return StoreByDocs(store).columns["label"].tolist()
 
 
-def values_of(store: Path, name: str = "image") -> list[Any]:
-    """A field of all samples as it lies in the shards: arrays by numpy and h5py; by liblmdb the bytes of files."""
-    manifest, found = manifest_of(store), []
-    sized = None not in manifest["fields"][name]["shape"]
-    for shard in manifest["shards"]:
-        file = store / shard["files"][shard["fields"][name]["file"]]["name"]
-        flat: Any
-        if manifest["format"] == "lmdb":
-            with lmdb.open(str(file), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
-                end = b"" if name == "image" else b"." + name.encode()
-                found += [transaction.get(b"%012d" % row + end) for row in range(shard["rows"])]
-            continue
-        if manifest["format"] == "hdf5":
-            with h5py.File(file) as opened:
-                flat = opened[name][:]
-        else:
-            flat = np.load(file)
-        if sized:
-            found += list(flat)
-            continue
-        shapes = column(store, f"{name}.shape")[len(found) : len(found) + shard["rows"]]
-        ends = np.cumsum([0, *shapes.prod(axis=1)])
-        found += [flat[ends[i] : ends[i + 1]].reshape(shape) for i, shape in enumerate(shapes)]
-    return found
+def keys_of(store: Path) -> list[str]:
+    return [*StoreByDocs(store).texts("key")]
 
 
 def same_samples(store: Path, given: list[dict[str, Any]], keys: list[str]) -> None:
-    """Every field but the image is what was given, read by numpy alone."""
-    assert texts(store, "key") == keys
-    assert texts(store, "words") == [one["words"] for one in given]
-    for name in ("label", "number", "vector"):
-        np.testing.assert_array_equal(column(store, name), np.array([one[name] for one in given]))
-    np.testing.assert_array_equal(column(store, "boxes"), np.concatenate([one["boxes"] for one in given]))
-    np.testing.assert_array_equal(np.diff(column(store, "boxes.offset")), [len(one["boxes"]) for one in given])
-    for name in ("mask", "depth"):
-        for value, one in zip(values_of(store, name), given, strict=True):
-            if isinstance(value, bytes):
-                value = cv2.imdecode(np.frombuffer(value, np.uint8), cv2.IMREAD_UNCHANGED)[..., None]
-            np.testing.assert_array_equal(value[..., 0], one[name])
+    """Every field but the image is what was given."""
+    for sample, one, key in zip(StoreByDocs(store).samples(), given, keys, strict=True):
+        others = sample.others
+        assert (sample.key, sample.label, others["words"], others["number"]) == (
+            key, one["label"], one["words"], one["number"]
+        )  # fmt: skip
+        for name in ("vector", "boxes"):
+            np.testing.assert_array_equal(others[name], one[name])
+        for name in ("mask", "depth"):
+            np.testing.assert_array_equal(sample.masks[name][..., 0], one[name])
 
 
 def numbers(count: int) -> list[str]:
@@ -212,7 +185,7 @@ def test_jpeg_files_stay_the_bytes_that_they_are(tmp_path: Path) -> None:
     same_samples(tmp_path / "made", samples(), numbers(COUNT))
     rawpack_packer.convert(source, tmp_path / "larger", shard_size="1GB", workers=0)
     assert len(shards_of(tmp_path / "larger")) == 1
-    assert values_of(tmp_path / "larger") == values_of(source)
+    assert lmdb_values(tmp_path / "larger") == lmdb_values(source)
 
 
 def test_jpeg_files_of_all_kinds_stay_the_bytes_that_they_are(tmp_path: Path) -> None:
@@ -224,10 +197,10 @@ def test_jpeg_files_of_all_kinds_stay_the_bytes_that_they_are(tmp_path: Path) ->
     source, files = tmp_path / "source", sorted(folder.rglob("*.jpg"))
     assert run("pack", "-q", "--format", "lmdb", "--size", "keep", "--quality", "keep", folder, source).code == 0
     assert run("convert", "-q", source, tmp_path / "made").code == 0
-    assert values_of(tmp_path / "made") == [file.read_bytes() for file in files]
+    assert lmdb_values(tmp_path / "made") == [file.read_bytes() for file in files]
     assert run("subset", "-q", "--classes", "b", source, tmp_path / "some").code == 0
-    assert values_of(tmp_path / "some") == [file.read_bytes() for file in files if file.parent.name == "b"]
-    assert texts(tmp_path / "some", "key") == [f"b/{file.name}" for file in files if file.parent.name == "b"]
+    assert lmdb_values(tmp_path / "some") == [file.read_bytes() for file in files if file.parent.name == "b"]
+    assert keys_of(tmp_path / "some") == [f"b/{file.name}" for file in files if file.parent.name == "b"]
     assert Reader(tmp_path / "made")[0]["image"].shape == (20, 30, 3)
 
 
@@ -247,11 +220,11 @@ def test_a_new_recipe_is_what_packing_the_pixels_gives(tmp_path: Path, options: 
 def test_jpeg_is_encoded_anew_where_it_is_asked_for(tmp_path: Path) -> None:
     """--quality, --size and --subsampling encode: as the pixels of the store are, and else as the store was."""
     source = packed(tmp_path / "source", [one["image"] for one in samples()], format="lmdb", quality=60)
-    pixels = [cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR)[..., ::-1] for file in values_of(source)]
+    pixels = values_of(source)
     for name, options in {"q": {"quality": 30}, "s": {"size": "10x14"}, "c": {"subsampling": "444"}}.items():
         rawpack_packer.convert(source, tmp_path / name, workers=0, **options)  # type: ignore[arg-type]
         direct = packed(tmp_path / f"direct {name}", pixels, format="lmdb", **{"quality": 60} | options)
-        assert values_of(tmp_path / name) == values_of(direct)
+        assert lmdb_values(tmp_path / name) == lmdb_values(direct)
 
 
 def test_grey_stays_grey_and_colours_can_change(tmp_path: Path) -> None:
@@ -353,19 +326,18 @@ def test_a_store_that_changes_under_a_run_stops_it(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- damage
 
 
-def place_of(store: Path, row: int, name: str = "image") -> tuple[Path, int]:
+def place_of(store: Path, row: int, name: str) -> tuple[Path, int]:
     """The shard file of a row of the first shard, and a byte in the middle of the sample."""
-    manifest = manifest_of(store)
-    shard, field = manifest["shards"][0], manifest["fields"][name]
+    manifest, columns = manifest_of(store), StoreByDocs(store).columns
+    shard, encoding = manifest["shards"][0], manifest["fields"][name]["encoding"]
     placed = shard["fields"][name]
-    file = store / shard["files"][placed["file"]]["name"]
-    if field["encoding"] in ("jpeg", "png"):
-        return file, int(column(store, f"{name}.offset")[row] + column(store, f"{name}.bytes")[row] // 2)
-    if field["encoding"] == "deflate":
-        start, size = column(store, f"{name}.chunk")[row]
-        return file, int(start + size // 2)
     size = placed["bytes"] // shard["rows"]
-    return file, int(placed["offset"] + row * size + size // 2)
+    start = placed["offset"] + row * size
+    if encoding in ("jpeg", "png"):
+        start, size = columns[f"{name}.offset"][row], columns[f"{name}.bytes"][row]
+    elif encoding == "deflate":
+        start, size = columns[f"{name}.chunk"][row]
+    return store / shard["files"][placed["file"]]["name"], int(start + size // 2)
 
 
 @pytest.mark.parametrize(
@@ -491,7 +463,7 @@ def test_a_merge_unites_classes_by_name(tmp_path: Path) -> None:
         names += [classes[i % len(classes)] for i in range(6)]
     summary = rawpack_packer.merge(stores, tmp_path / "all", format="hdf5", workers=0)
     assert summary.manifest.classes == ("cat", "dog", "bird", "ant")
-    assert [summary.manifest.classes[label] for label in column(tmp_path / "all", "label")] == names
+    assert [summary.manifest.classes[label] for label in labels_of(tmp_path / "all")] == names
     np.testing.assert_array_equal(np.array(values_of(tmp_path / "all")), np.array(images))
     assert len(manifest_of(tmp_path / "all")["recipe"]["origin"]) == 3
 
@@ -506,7 +478,7 @@ def test_keys_that_are_in_several_stores_are_refused_and_prefixed(tmp_path: Path
     for prefix, (first, second) in (("names", "ab"), ("numbers", "01")):
         assert run("merge", "-q", "--prefix", prefix, a, b, tmp_path / prefix).code == 0
         wanted = [f"{first}/x/{i}.jpg" for i in range(6)] + [f"{second}/x/{i}.jpg" for i in range(3, 9)]
-        assert texts(tmp_path / prefix, "key") == wanted
+        assert keys_of(tmp_path / prefix) == wanted
     assert "--prefix numbers" in refusal("merge", "--prefix", "names", a, a, tmp_path / "aa")
 
 
@@ -538,7 +510,7 @@ def test_what_does_not_go_together_is_refused_with_the_cure(tmp_path: Path) -> N
     assert run("merge", "-q", "--format", "memmap", a, jpeg, tmp_path / "raw").code == 0
     np.testing.assert_array_equal(values_of(tmp_path / "raw")[5], images[5])
     assert run("merge", "-q", "--format", "lmdb", a, jpeg, tmp_path / "jpegs").code == 0
-    assert values_of(tmp_path / "jpegs")[6:] == values_of(jpeg)
+    assert lmdb_values(tmp_path / "jpegs")[6:] == lmdb_values(jpeg)
 
 
 # ---------------------------------------------------------------------------------------------- subset
@@ -595,10 +567,10 @@ def test_a_subset_is_what_was_asked_for(
     ran = run("subset", "--json", *options.split(), zoo, made)
     assert (ran.code, json.loads(ran.out)["samples"]) == (0, len(rows)), ran.err
     assert rows_of(made) == list(rows)
-    assert texts(made, "key") == [f"{row:08d}" for row in rows]
+    assert keys_of(made) == [f"{row:08d}" for row in rows]
     assert manifest_of(made)["classes"] == classes
     was = ["ant"] * 60 + ["bee"] * 30 + ["c,d"] * 10 + [None, None]
-    assert [[*classes, None][label] for label in column(made, "label")] == [was[row] for row in rows]
+    assert [[*classes, None][label] for label in labels_of(made)] == [was[row] for row in rows]
 
 
 def test_a_seed_takes_others_at_random_and_the_same_again(zoo: Path, tmp_path: Path) -> None:
@@ -636,7 +608,7 @@ def test_a_store_without_classes_has_subsets_too(tmp_path: Path) -> None:
     """--limit needs none; --classes and --per-class say that there are none."""
     source = packed(tmp_path / "source", [picture(6, 6, i) for i in range(9)], format="lmdb")
     assert run("subset", "-q", "--limit", 2, source, tmp_path / "made").code == 0
-    assert values_of(tmp_path / "made") == [values_of(source)[0], values_of(source)[4]]
+    assert lmdb_values(tmp_path / "made") == [lmdb_values(source)[0], lmdb_values(source)[4]]
     for options in (("--classes", "a"), ("--per-class", "1")):
         assert "has no classes" in refusal("subset", *options, source, tmp_path / "none")
 
