@@ -137,7 +137,7 @@ def test_the_listing_has_every_field(tmp_path: Path, layout: str) -> None:
     out, numbered = tmp_path / "out", layout == "lmdb"
     assert export(*["--numbered"] * numbered, store, out).code == 0
     for i, (line, one) in enumerate(zip(listing_of(out), ALL, strict=True)):
-        assert [*line] == "file_name key label number yes vector boxes words mask_file_name".split()
+        assert " ".join(line) == "file_name key label number yes vector boxes words mask_file_name"
         assert line["file_name"] == (f"{i:08d}.jpg" if numbered else f"some/{i}.png")
         assert line["label"] == (classes[one["label"]] if one["label"] >= 0 else None)
         assert [line[name] for name in ("number", "yes", "words")] == [one[name] for name in ("number", "yes", "words")]
@@ -320,7 +320,7 @@ def test_a_second_run_writes_nothing(tmp_path: Path) -> None:
 def test_a_killed_export_goes_on(tmp_path: Path) -> None:
     """SIGKILL in the middle: every file that has its name is whole and is not written again, and what the same command
     leaves in the end is what a run leaves that nobody disturbed."""
-    store = packed(tmp_path / "store", np.random.default_rng(0).integers(0, 256, (400, 32, 32, 3)).astype(np.uint8))
+    store = packed(tmp_path / "store", np.random.default_rng(0).integers(0, 256, (200, 32, 32, 3)).astype(np.uint8))
     assert export(store, tmp_path / "whole").code == 0
     out = tmp_path / "out"
     with started("export", "--workers", 2, store, out) as began:
@@ -331,7 +331,7 @@ def test_a_killed_export_goes_on(tmp_path: Path) -> None:
     assert not (out / "export.json").exists()
     whole = files_of(tmp_path / "whole")
     done = {name: state for name, state in states_of(out).items() if name.endswith(".png")}
-    assert 0 < len(done) < 400
+    assert 0 < len(done) < 200
     assert all((out / name).read_bytes() == whole[name] for name in done)
     assert export(store, out).code == 0
     assert files_of(out) == whole
