@@ -291,17 +291,6 @@ def test_where_nothing_can_be_written(server: Server, arrays: Path) -> None:
     assert "cannot be" in ran.err
 
 
-def test_a_bucket_that_is_not_there(server: Server, arrays: Path, tmp_path: Path) -> None:
-    """A bucket that does not exist is refused at once in one line, and none is made by the way."""
-    server.buckets = {"bukket"}
-    ran = run(arrays)
-    assert (ran.code, ran.out) == (2, "")
-    line = ran.err.splitlines()[-1]
-    assert line.startswith(f"rawpack: {URL}: there is no such bucket; create it first, or correct its name")
-    assert server.buckets == {"bukket"}
-    assert files_of(tmp_path / "cache") == {}
-
-
 def test_options_that_clash(server: Server, arrays: Path, tmp_path: Path) -> None:
     """Options that do not go together are a usage error, at once."""
     options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"aws_access_key_id": "you"}}
