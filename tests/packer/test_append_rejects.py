@@ -52,6 +52,20 @@ def listing(root: Path, name: str, bad: str, good: str) -> Broken:
     return write
 
 
+def image(root: Path) -> Broken:
+    """Of which the listing says the same before and after."""
+
+    def write(broken: bool) -> Path:
+        (photos(root) / "list.csv").write_text("path\n" + "".join(f"{i}.png\n" for i in IMAGES))
+        if broken:
+            (root / f"{BAD}.png").write_text("no image")
+        for path in root.iterdir():
+            os.utime(path, (1, 1))
+        return root / "list.csv"
+
+    return write
+
+
 def json_lines(root: Path) -> Broken:
     def write(broken: bool) -> Path:
         lines = [json.dumps({"path": f"{i}.png", "score": i}) for i in IMAGES]
@@ -118,7 +132,8 @@ MENDED: dict[str, Callable[[Path], Broken]] = {
     "cell": lambda root: listing(root, "list.csv", "2.png,two", "2.png,2"),
     "line": lambda root: listing(root, "list.csv", "2.png,2,2", "2.png,2"),
     "line without a key": lambda root: listing(root, "list.csv", ",,,", "2.png,2"),
-    "object": json_lines, "annotation": beside, "table": table, "archive": archive, "dataset": in_memory,
+    "image": image, "object": json_lines, "annotation": beside, "table": table, "archive": archive,
+    "dataset": in_memory,
 }  # fmt: skip
 
 
@@ -239,24 +254,6 @@ def test_broken_lines_of_two_listings_are_two_rejects(tmp_path: Path) -> None:
         rawpack_packer.append(other, store, skip_existing=True, max_rejects=0, workers=0)
 
 
-def test_a_broken_line_is_one_where_a_pattern_orders_the_samples(tmp_path: Path) -> None:
-    """It has no path that the pattern could match, and is another one in another listing."""
-    stores = tmp_path / "store", tmp_path / "other"
-    for name, store in zip("ab", stores, strict=True):
-        for i in (9, 10, 11):
-            save(tmp_path / name / f"{i}.png", picture(16, 16, i))
-        path = tmp_path / f"{name}.csv"
-        path.write_text(f"path\n{name}/10.png\n,,\n{name}/9.png\n{name}/11.png\n")
-        options: dict[str, Any] = {"key_pattern": "{person}/{frame:d}.png", "max_rejects": 1, "workers": 0}
-        rawpack_packer.pack(path, store, size=16, **options)
-        assert [sample["frame"] for sample in Reader(store)] == [9, 10, 11]
-        assert [line["key"] for line in rejects_of(store)] == ["line 3"]
-    done = rawpack_packer.append(tmp_path / "b.csv", stores[0], skip_existing=True, **options)
-    assert (done.added, done.rejected, done.existing) == (3, 1, 0)
-    done = rawpack_packer.append(tmp_path / "b.csv", stores[0], skip_existing=True, **options)
-    assert (done.added, done.rejected, done.existing) == (0, 0, 4)
-
-
 def test_packing_a_mended_source_again_names_the_append_that_adds_it(tmp_path: Path) -> None:
     """The number of samples is the same."""
     source = photos(tmp_path / "photos")
@@ -313,18 +310,6 @@ def test_samples_of_stores_without_a_label_are_counted(tmp_path: Path) -> None:
     grown = pack(tmp_path / "more", tmp_path / "grown", "--size", 16)
     ran = run_here("append", "--workers", 0, store, grown)
     assert (ran.code, counts(grown)) == (0, 2), ran
-
-
-def test_a_rejected_image_without_a_label_counts_once_it_is_added(tmp_path: Path) -> None:
-    photos(tmp_path)
-    (tmp_path / "list.csv").write_text("path,label\n0.png,cat\n1.png,\n2.png,\n3.png,dog\n")
-    (tmp_path / "2.png").write_text("no image")
-    store = pack(tmp_path / "list.csv", tmp_path / "store", "--size", 16, "--max-rejects", 1)
-    for counted in (1, 2):
-        assert json.loads((store / "store.json").read_text())["counts"]["unlabelled"] == counted
-        photos(tmp_path)
-        rawpack_packer.append(tmp_path / "list.csv", store, skip_existing=True, workers=0)
-    assert sum(sample["label"] == -1 for sample in Reader(store)) == 2
 
 
 def test_a_mended_reject_of_another_split_stays_in_that(tmp_path: Path) -> None:

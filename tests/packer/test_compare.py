@@ -16,7 +16,6 @@ import draw
 import numpy as np
 import pytest
 from drawing import results
-from drawing.benchmark import targets
 from measuring import processes
 from pictures import picture, save
 
@@ -132,18 +131,6 @@ def test_normalized_crops_of_other_images_are_counted(harness: Any, tmp_path: Pa
     found = harness.check(job, crops(harness, job, [1, 2, 3]))
     assert (found["missing"], found["wrong"]) == (1, 0)
     assert harness.check(job, crops(harness, job, [1, 2, 3, 0], numbers=[0, 1, 2, 3]))["wrong"] == 4
-
-
-def test_the_range_of_colors_is_that_of_the_crops_it_tells_of(harness: Any) -> None:
-    """Black at the left, white at the right: some crops lie in one half, and none outside of the range."""
-    image = np.zeros((64, 64, 3), np.uint8)
-    image[:, 32:] = 255
-    low, high = harness.color_range(image, np.random.default_rng(0))
-    assert low.tolist() == [0] * 3
-    assert high.tolist() == [255] * 3
-    flat = np.full((50, 70, 3), 7, np.uint8)
-    low, high = harness.color_range(flat, np.random.default_rng(0))
-    assert np.allclose([low, high], 7)
 
 
 def test_batches_that_change_are_counted(harness: Any, job: Any) -> None:
@@ -278,44 +265,6 @@ def test_pages_and_plots_are_drawn(harness: Any, tmp_path: Path, monkeypatch: py
     assert "## Where rawpack is not ahead" in page
     for name in ("compared-cores.svg", "compared-disk.svg"):
         assert "rawpack memmap" in (tmp_path / name).read_text("utf-8")
-
-
-def test_a_run_of_the_recipe_alone_leaves_the_other_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its table has a paragraph of its own about when and where; that of the other tables stays."""
-    whole, page = result(), tmp_path / "compared.md"
-    names = ("recipe", "about", "read", "pack", "behavior", "install")
-    page.write_text("".join(f"<!-- {name}:begin -->{name} before<!-- {name}:end -->\n" for name in names), "utf-8")
-    whole["rows"] = [row for row in whole["rows"] if row["measure"].startswith("recipe")]
-    (tmp_path / "results.json").write_text(json.dumps(whole))
-    monkeypatch.setattr(sys, "argv", ["draw.py", str(tmp_path / "results.json"), "--out", str(tmp_path)])
-    draw.main()
-    text = page.read_text("utf-8")
-    assert "recipe before" not in text
-    assert "Measured on 2026-01-02" in text.partition("<!-- recipe:end -->")[0]
-    for name in ("about", "read", "pack", "behavior"):
-        assert f"{name} before" in text
-
-
-def test_the_page_has_what_has_a_target() -> None:
-    """A table of the benchmark is a row, with what met its target and what missed it; rows without one are left out."""
-    machine = {"cpus": 2, "cpu": "Some CPU", "os": "Linux"}
-    row = {"settings": {"shape": [8, 8, 3], "batch": 4, "workers": 1}, "round": 0, "machine": machine, "versions": {}}
-    lines = [
-        {"label": label, "ratio": ratio, "against": "limit", "bar": bar, "passed": passed}
-        for label, ratio, bar, passed in (
-            ("limit", None, None, None),
-            ("a", [0.9], 0.8, True),
-            ("b", [0.7], 0.8, False),
-        )
-    ]
-    bars = [{"bar": "first batch", "found": "3.0 s (2.0 s..4.0 s)", "wanted": "at most 1.0 s", "passed": False}]
-    tables = [
-        {"table": name, "rows": [row], "lines": some, "bars": []} for name, some in (("x", lines), ("y", lines[:1]))
-    ]
-    tables[0]["bars"] = bars
-    rows = targets({"tables": tables, "load_at_start": 0.5}).splitlines()[2:]
-    missed = "b: 0.70 of limit (at least 0.80); first batch: 3.0 s (at most 1.0 s)"
-    assert rows[:2] == [f"| x: images 8x8x3, batches of 4, 1 worker | a: 0.90 of limit | {missed} |", ""]
 
 
 @pytest.mark.heavy

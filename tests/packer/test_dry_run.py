@@ -22,8 +22,7 @@ from troubled import die, opening
 from rawpack import Reader
 from rawpack.system.machine import cpus
 from rawpack_packer import text
-from rawpack_packer.job import estimate as estimates
-from rawpack_packer.job.estimate import Estimate, _doubt, check_space
+from rawpack_packer.job.estimate import Estimate, check_space
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import DryRun
@@ -99,23 +98,6 @@ def test_the_time_is_that_of_the_samples_tried(source: Path, tmp_path: Path) -> 
             assert (plan["cores"], plan["start_s"] > 0) == (cores, workers > 0)
 
 
-def test_the_range_of_the_time_is_narrow_and_holds() -> None:
-    """Of times as different as those of photographs, 24 give a range that contains what all of them take, 9 times of
-    10; it is never wider than from a time to twice as much, and of equal times a third as wide."""
-    random = np.random.default_rng(0)
-    everything = random.lognormal(0, 0.6, 20_000)
-    holds = 0
-    for _ in range(200):
-        took = random.choice(everything, 24)
-        most = 1 + _doubt(took)
-        holds += took.mean() / most <= everything.mean() <= took.mean() * most
-        assert most**2 < 2 + 1e-9
-    assert holds >= 180
-    assert 1.3 < (1 + _doubt([0.1] * 24)) ** 2 < 1.5
-    for took in ([], [0.1], [0.0, 0.0], [0.0, 100.0]):
-        assert 1.9 < (1 + _doubt(took)) ** 2 < 2 + 1e-9
-
-
 @pytest.mark.parametrize(
     ("seconds", "doubt", "shown"),
     [(4.0, 0.25, "3.2 to 5 s"), (100, 0.25, "80 s to 2.1 min"), (4500, 0.2, "62 min to 1.5 h"), (0.01, 0.2, "0.1 s")],
@@ -123,23 +105,6 @@ def test_the_range_of_the_time_is_narrow_and_holds() -> None:
 def test_the_time_is_a_range(seconds: float, doubt: float, shown: str) -> None:
     guess = Estimate(24, 0, 10, 0, seconds, cores=2, doubt=doubt)
     assert f"{shown} on 2 cores, estimated from 24 samples" in str(DryRun(guess, 1, "", 0))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs worker processes")
-def test_as_many_samples_are_tried_at_once_as_are_packed(source: Path) -> None:
-    """What packing will share with other workers, the tried samples share: memory, hyperthreads, the quota."""
-    parts = [open_source(source).part(k, k + 1) for k in range(12)]
-    recipe = make_recipe()
-
-    def attempt(*_: object) -> object:
-        return estimates._SampleTrial(0.0, {}, os.getpid())
-
-    with mock.patch.object(estimates, "_try", attempt):
-        for processes in (1, 2):
-            trials = list(estimates._trials(parts, recipe, {}, processes))
-            assert len(trials) == len(parts)
-            assert len({trial.raw for trial in trials} - {os.getpid()}) == processes
-        assert {trial.raw for trial in estimates._trials(parts, recipe, {}, 0)} == {os.getpid()}
 
 
 def test_a_dry_run_says_whether_the_store_stays_in_memory(source: Path, tmp_path: Path) -> None:

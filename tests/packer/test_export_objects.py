@@ -196,25 +196,6 @@ def test_notes_of_others_next_to_a_listing(tmp_path: Path, note: str, error: str
         assert open_source(tmp_path / "in.csv")[0].fields["a"] == 3
 
 
-def test_masks_and_images_of_an_export_are_what_they_were(tmp_path: Path) -> None:
-    """Further images and masks of an export need no declaration."""
-    import rawpack_packer
-
-    rng = np.random.default_rng(0)
-    data = {
-        "image": rng.integers(0, 255, (3, 20, 30, 3), np.uint8),
-        "seg": rng.integers(0, 9, (3, 20, 30), np.uint8),
-        "depth": rng.integers(0, 60000, (3, 20, 30, 1), np.uint16),
-    }
-    fields = {"seg": "mask", "depth": "image"}
-    rawpack_packer.pack(data, tmp_path / "store", fields=fields, workers=0)
-    assert run_here("export", "-q", tmp_path / "store", tmp_path / "out").code == 0
-    reader = Reader(pack(tmp_path / "out/metadata.jsonl", tmp_path / "again", "--size", "keep"))
-    for i in range(3):
-        assert np.array_equal(reader[i]["seg"][..., 0], data["seg"][i])
-        assert np.array_equal(reader[i]["depth"], data["depth"][i])
-
-
 @pytest.mark.parametrize("target", ["files", "parquet"])
 def test_a_list_that_happens_to_be_as_long_stays_as_it_was(target: str, tmp_path: Path) -> None:
     """Points that follow no boxes do not begin to do so, though each image has as many of them as boxes."""

@@ -175,16 +175,6 @@ def test_a_set_that_was_exported_packs_again_to_the_same_set(
             assert all(np.array_equal(value, two[name]) for name, value in one.items())
 
 
-def test_splits_of_any_name_are_seen_in_their_folders(hub: Path, tmp_path: Path) -> None:
-    """Tables in folders that are called as their splits are no configurations: the command lists them."""
-    for split, name in zip(SPLITS, ("north", "south"), strict=True):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        for file in (hub / split).glob("*.parquet"):
-            shutil.copyfile(file, tmp_path / "in" / name / file.name.replace(split, name))
-    ran = run_here("pack", "-q", "--workers", 0, tmp_path / "in", tmp_path / "store")
-    assert (ran.code, "--splits north,south" in ran.err) == (2, True), ran.err
-
-
 # ---------------------------------------------------------------------------------------------- folders of images
 
 
@@ -223,18 +213,6 @@ def test_imagefolder_takes_the_folders_of_splits_for_splits(tmp_path: Path) -> N
         "train": ["a", "b", "c"],
         "validation": ["a", "b"],
     }
-
-
-def test_names_of_splits_in_keys_are_not_taken_for_splits_when_the_files_are_named(tmp_path: Path) -> None:
-    """As the page says, and with their labels."""
-    datasets = pytest.importorskip("datasets")
-    rows = [{"image": picture(8, 8, i), "label": i} for i in range(3)]
-    keys = ["test/a.jpg", "train_1.jpg", "b.jpg"]
-    rawpack_packer.pack(rows, tmp_path / "store", keys=keys, classes=["x", "y", "z"], workers=0)
-    rawpack_packer.export(tmp_path / "store", tmp_path / "out", workers=1)
-    files = {"train": str(tmp_path / "out/**")}
-    loaded = datasets.load_dataset("imagefolder", data_files=files, cache_dir=str(tmp_path / "cache"))
-    assert {name: one["label"][:] for name, one in loaded.items()} == {"train": ["x", "y", "z"]}
 
 
 def test_a_folder_says_all_by_its_listing(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from running import run_here
-from test_annotated import JPEG, SMALL, VOC_XML, Files, images, tar, write
+from test_annotated import JPEG, SMALL, Files, images, tar, write
 
 import rawpack
 from rawpack import Reader
@@ -203,21 +203,6 @@ def test_nested_tables_are_all_packed(data: Callable[[Files], str]) -> None:
     assert held(Path("all"), "text") == {f"{one}/0.jpg": (one, f"of {one}") for one in "abc"}
 
 
-def test_the_command_for_nested_tables_further_below_is_of_the_first(data: Callable[[Files], str]) -> None:
-    """It is packed with its own columns, and the line counts the others."""
-    tables = {f"x/{name}/metadata.csv": f"file_name,text\n0.jpg,of {name}\n" for name in "ab"}
-    message = refused(data(images("x/a/0.jpg", "x/b/0.jpg") | tables))
-    assert ", and so on for each of 2 folders" in message
-    assert held(typed(message), "text") == {"0.jpg": ("of a",)}
-
-
-def test_a_single_nested_table_says_what_it_leaves_out(data: Callable[[Files], str]) -> None:
-    """The table of one of two folders packs the images of that folder only, and the line says so."""
-    message = refused(data(images("a/0.jpg", "b/0.jpg") | {"a/metadata.csv": "file_name,text\n0.jpg,x\n"}))
-    assert "b/ has no table, and is left out" in message
-    assert held(typed(message), "text") == {"0.jpg": ("x",)}
-
-
 CUB = images("images/001.A/0.jpg", "images/002.B/1.jpg") | {
     "images.txt": "1 001.A/0.jpg\n2 002.B/1.jpg\n", "image_class_labels.txt": "1 1\n2 2\n", "classes.txt": "1 001.A\n",
     "parts/parts.txt": "1 beak\n", "attributes/certainties.txt": "1 sure\n",
@@ -264,15 +249,6 @@ def test_folders_that_may_be_classes_stay_classes(
     assert open_source(data(files)).info.classes == classes
 
 
-def test_a_devkit_names_its_folders(data: Callable[[Files], str]) -> None:
-    """Above Pascal VOC's folders, the command is of the first, and not the one that was typed."""
-    years = ("VOC2007", "VOC2012")
-    files = images(*(f"{year}/JPEGImages/{i}.jpg" for year in years for i in range(2)))
-    message = refused(data(files | {f"{year}/Annotations/{i}.xml": VOC_XML for year in years for i in range(2)}))
-    assert [one[2] for one in commands(message)] == ["my data/VOC2007"]
-    assert Reader(typed(message))[0]["boxes"].tolist() == [[0, 0, 4, 4, 7]]
-
-
 # ---------------------------------------------------------------------------------------------- masks
 
 
@@ -306,16 +282,6 @@ def test_what_any_column_of_files_names_is_listed(data: Callable[[Files], str]) 
     write(Path(path), images("more.jpg"))
     ran = run_here("pack", *SMALL, "--strict", path, "more")
     assert (ran.code, "1 image that metadata.csv does not list" in ran.err) == (2, True), ran.err
-
-
-def test_masks_of_a_table_above_a_split_are_found(data: Callable[[Files], str]) -> None:
-    """The paths of masks in the table at the top begin with the split, too: they are then those below it."""
-    files = images("train/0.jpg", "test/1.jpg", "train/0m.png", "test/1m.png")
-    rows = "train/0.jpg,train/0m.png\ntest/1.jpg,test/1m.png\n"
-    path = data(files | {"metadata.csv": f"file_name,mask_file_name\n{rows}"})
-    source = open_source(f"{path}/train")
-    assert source[0].fields["mask_file_name"] == "0m.png"
-    assert source.info.counts["not_listed"] == 0
 
 
 # ---------------------------------------------------------------------------------------------- of stores

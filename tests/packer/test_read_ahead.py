@@ -84,15 +84,6 @@ def test_each_file_is_asked_for_once_and_early(tmp_path: Path, asked: list[tuple
     assert [size for _, size in asked] == [sizes[name] for name in names[1:]]
 
 
-def test_some_rows_alone(tmp_path: Path, asked: list[tuple[str, int]]) -> None:
-    """Rows that another worker does are not asked for."""
-    names = folder(tmp_path / "source", 40)
-    disk = ReadAhead(whole(tmp_path / "source"), range(10, 14))
-    for i in range(10, 14):
-        disk.at(i)
-    assert [name for name, _ in asked] == names[11:14]
-
-
 def test_large_files_are_asked_for_a_few_at_a_time(tmp_path: Path, asked: list[tuple[str, int]]) -> None:
     """Up to 8 MiB, and of a file that is larger no more than that."""
     for i, size in enumerate([1, 3, 3, 3, 3, 300, 3, 3]):
