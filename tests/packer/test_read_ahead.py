@@ -61,27 +61,23 @@ def whole(path: Path) -> Samples:
     return source.part(0, len(source))
 
 
-@pytest.mark.parametrize("kind", ["folder", "listing", "view", "part"])
+@pytest.mark.parametrize("kind", ["folder", "listing", "part"])
 def test_each_file_is_asked_for_once_and_early(tmp_path: Path, asked: list[tuple[str, int]], kind: str) -> None:
     """Every file but the first, whole, in order, before its turn and no more than so many before it."""
-    names = folder(tmp_path / "source", 100)
-    samples: Samples = whole(tmp_path / "source")
+    source, names, rows = tmp_path / "source", folder(tmp_path / "source", 100), (0, 100)
+    sizes = {path.name: path.stat().st_size for path in source.rglob("*.jpg")}
     if kind == "listing":
         lines = [f"{'ab'[2 * i // 100]}/{name},1" for i, name in enumerate(names)]
-        (tmp_path / "source" / "list.csv").write_text("\n".join(["path,label", *lines]))
-        samples = whole(tmp_path / "source" / "list.csv")
-    if kind == "view":
-        samples = open_source(tmp_path / "source").part(0, 100)
-    if kind == "part":
-        samples = open_source(tmp_path / "source").part(20, 80)
+        (source / "list.csv").write_text("\n".join(["path,label", *lines]))
+        source /= "list.csv"
+    elif kind == "part":
+        rows = (20, 80)
         names = names[20:80]
-    disk = ReadAhead(samples, range(len(names)))
+    disk = ReadAhead(open_source(source).part(*rows), range(len(names)))
     for i in range(len(names)):
         disk.at(i)
         assert len(asked) == min(i + AHEAD, len(names) - 1)
-    assert [name for name, _ in asked] == names[1:]
-    sizes = {path.name: path.stat().st_size for path in (tmp_path / "source").rglob("*.jpg")}
-    assert [size for _, size in asked] == [sizes[name] for name in names[1:]]
+    assert asked == [(name, sizes[name]) for name in names[1:]]
 
 
 def test_large_files_are_asked_for_a_few_at_a_time(tmp_path: Path, asked: list[tuple[str, int]]) -> None:
@@ -121,8 +117,7 @@ def test_the_disk_brings_them(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_packing_asks(tmp_path: Path, workers: int) -> None:
+def test_packing_asks(tmp_path: Path) -> None:
     """A run asks for all files but the first of each part, by its own calls of the system."""
     names = folder(tmp_path / "source", 100)
     trace = tmp_path / "trace"
@@ -133,7 +128,7 @@ def test_packing_asks(tmp_path: Path, workers: int) -> None:
     fast = ["--seccomp-bpf"] * ("--seccomp-bpf" in subprocess.check_output(["strace", "--help"], encoding="utf-8"))
     ran = subprocess.run(
         ["strace", "-f", *fast, "-y", "-e", "trace=fadvise64", "-o", trace, *command(), "pack", "--quiet",
-         "--size", "64", "--shard-size", "1", "--workers", str(workers), tmp_path / "source", tmp_path / "store"],
+         "--size", "64", "--shard-size", "1", "--workers", "1", tmp_path / "source", tmp_path / "store"],
         env=environment(), capture_output=True, encoding="utf-8", check=False,
     )  # fmt: skip
     if "PTRACE" in ran.stderr:
