@@ -111,17 +111,14 @@ def test_a_reader_that_is_open_goes_on(tmp_path: Path) -> None:
     """Batches that were begun before an append, and epochs begun after it, have the old samples, in workers that start
     only then; a reader that is opened afterwards has all."""
     first, second = folder(tmp_path / "a", {"x": 40}), folder(tmp_path / "b", {"x": 30, "y": 1}, first=500)
-    store = pack(first, tmp_path / "store", *SMALL)
+    store, processes = pack(first, tmp_path / "store", *SMALL), Workers(2, backend="process")
     reader = Reader(store)
-    ways = [{"workers": Workers(2, backend="process")}, {"workers": Workers(2, backend="thread")}, {"workers": 0}]
-    running = [iter(reader.batches(7, fields=["image", "label", "key"], **way)) for way in ways]  # type: ignore[arg-type]
+    running = [iter(reader.batches(7, fields=["image", "key"], workers=workers)) for workers in (processes, 0)]
     keys = [list(next(batches)["key"]) for batches in running]
     appended(second, store)
     for seen, batches in zip(keys, running, strict=True):
-        for batch in batches:
-            seen += batch["key"]
-        assert seen == [key for key, *_ in truth(first)]
-    assert held(reader, workers=Workers(2, backend="process")) == truth(first)
+        assert [*seen, *(key for batch in batches for key in batch["key"])] == [key for key, *_ in truth(first)]
+    assert held(reader, workers=processes) == truth(first)
     assert len(reader) == 40
     assert held(Reader(store), workers=2) == truth(first, second)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import draw
 import numpy as np
 import pytest
 from drawing import results
@@ -252,21 +251,6 @@ def test_tables_say_what_was_measured(harness: Any) -> None:
     assert "ffcv, which could not be installed: no compiler" in shown["Installation, with NumPy, OpenCV and simplejpeg"]
 
 
-def test_pages_and_plots_are_drawn(harness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One command puts a result between the markers of the real pages, and draws the plots."""
-    pages = COMPARE.parents[1] / "docs" / "explanation"
-    (tmp_path / "compared.md").write_text((pages / "compared.md").read_text("utf-8"), "utf-8")
-    (tmp_path / "results.json").write_text(json.dumps(result()))
-    arguments = [tmp_path / "results.json", "--out", tmp_path]
-    monkeypatch.setattr(sys, "argv", ["draw.py", *map(str, arguments)])
-    draw.main()
-    page = (tmp_path / "compared.md").read_text("utf-8")
-    assert "1,750 (500 to 3,000)" in page
-    assert "## Where rawpack is not ahead" in page
-    for name in ("compared-cores.svg", "compared-disk.svg"):
-        assert "rawpack memmap" in (tmp_path / name).read_text("utf-8")
-
-
 @pytest.mark.heavy
 def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--quick: packs, reads and answers every question, with this Python in place of an environment."""
@@ -282,16 +266,8 @@ def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(environments, "make", lambda name, home: python)
     monkeypatch.setattr(environments, "size", lambda python: 1)
     out = tmp_path / "out.json"
-    arguments = [
-        "--photos",
-        tmp_path / "photos",
-        "--quick",
-        "--systems",
-        "rawpack lmdb",
-        "--parts",
-        "recipe,read,behavior",
-    ]
-    arguments += ["--json", out, "--work", tmp_path / "work", "--home", tmp_path / "home"]
+    arguments = ["--photos", tmp_path / "photos", "--quick", "--systems", "rawpack lmdb", "--json", out]
+    arguments += ["--parts", "recipe,read,behavior", "--work", tmp_path / "work", "--home", tmp_path / "home"]
     monkeypatch.setattr(sys, "argv", ["compare", *map(str, arguments)])
     runpy.run_path(str(COMPARE), run_name="__main__")
     found = json.loads(out.read_text())

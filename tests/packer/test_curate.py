@@ -7,7 +7,6 @@ import json
 import math
 import re
 import shlex
-import shutil
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -175,18 +174,6 @@ def test_what_was_planted_is_found(stores: Path) -> None:
     assert first["Darkest"][0] == "b/dark.jpg"
     assert first["Least detail"][0] == first["Largest area of one color"][0] == "b/blank.jpg"
     assert "b/blurred.jpg" in first["Blurriest"]
-
-
-def test_a_split_that_is_not_packed_yet_has_no_leaks(stores: Path, tmp_path: Path) -> None:
-    """Nor does it keep the others from being looked at; its duplicates are found."""
-    shutil.copytree(stores, tmp_path / "set")
-    (tmp_path / "set" / "val" / "store.json").unlink()
-    for left in (tmp_path / "set" / "val", None):
-        found = curation_of(Reader(tmp_path / "set" / "train"))
-        assert found is not None
-        assert (len(found.groups), found.leaks) == (2, [])
-        if left is not None:
-            shutil.rmtree(left)
 
 
 def test_the_commands_leave_them_out(stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,23 +299,6 @@ def test_a_full_disk_is_seen_before_anything_is_written(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- going on
 
 
-def test_a_second_run_writes_nothing(tmp_path: Path) -> None:
-    """What is complete stays as it is; a file that was removed comes back, and no other is written."""
-    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(100)], format="lmdb")
-    assert export(store, tmp_path / "out").code == 0
-    before = states_of(tmp_path / "out")
-    said = json.loads(run_here("export", "--json", store, tmp_path / "out").out)
-    assert (said["already_complete"], said["samples"], said["written_now"]) == (True, 100, 0)
-    assert states_of(tmp_path / "out") == before
-    (tmp_path / "out" / "00000017.jpg").unlink()
-    assert json.loads(run_here("export", "--json", store, tmp_path / "out").out)["written_now"] == 1
-    after = states_of(tmp_path / "out")
-    assert after.keys() == before.keys()
-    assert {name for name in before if after[name] != before[name]} == {
-        "00000017.jpg", "metadata.jsonl", "export.json"
-    }  # fmt: skip
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL")
 def test_a_killed_export_goes_on(tmp_path: Path) -> None:
     """SIGKILL in the middle: every file that has its name is whole and is not written again, and what the same command

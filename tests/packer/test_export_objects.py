@@ -158,21 +158,6 @@ def test_classes_name_the_boxes_of_a_table(tmp_path: Path) -> None:
         open_source(file, fields=["boxes:float32[?,5]"], classes=["a", "b", "c"])
 
 
-def test_a_listing_of_an_export_may_be_edited(store: Path) -> None:
-    """Lines and columns that were changed mean what they say: without the boxes, their numbers are lists; a label that
-    is none of the export's classes is a class."""
-    out = store.parent / "out"
-    assert run_here("export", "-q", store, out).code == 0
-    lines = [json.loads(line) for line in (out / "metadata.jsonl").read_text().splitlines()]
-    for line in lines:
-        del line["boxes"], line["polygons"], line["crowds"]
-        line["label"] = "cow"
-    (out / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    reader = Reader(pack(out / "metadata.jsonl", store.parent / "again", "--size", "keep"))
-    assert reader.classes == ("cow",)
-    assert [one["area"].tolist() for one in reader] == [one["area"] for one in wanted(crop=False).values()]
-
-
 @pytest.mark.parametrize(
     ("note", "error"),
     [

@@ -201,20 +201,6 @@ def test_imagefolder_loads_what_was_exported_as_files(folders: Path, set_of_spli
         assert np.array_equal(np.asarray(row["seg"]), packed["seg"][..., 0])
 
 
-def test_imagefolder_takes_the_folders_of_splits_for_splits(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    for split, count in {"train": 3, "val": 2}.items():
-        rows = [{"image": picture(8, 8, i), "label": i} for i in range(count)]
-        rawpack_packer.pack(rows, tmp_path / "set" / split, classes=["a", "b", "c"], workers=0)
-    (tmp_path / "set/splits.json").write_bytes(seal(json.dumps({"splits": ["train", "val"]}, indent=1).encode()))
-    rawpack_packer.export(tmp_path / "set", tmp_path / "out", workers=1)
-    loaded = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
-    assert {name: one["label"][:] for name, one in loaded.items()} == {
-        "train": ["a", "b", "c"],
-        "validation": ["a", "b"],
-    }
-
-
 def test_a_folder_says_all_by_its_listing(tmp_path: Path) -> None:
     """Packed as it is, without any option: folders in keys are neither classes nor splits, nor names of kinds; a sample
     without a class has none again; classes without samples and the order of all stay."""

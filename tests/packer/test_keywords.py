@@ -28,10 +28,8 @@ from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, Source
 from rawpack_packer.job.keywords import names_of
 from rawpack_packer.options import KINDS as NAMED
 from rawpack_packer.options import OPTIONS as TABLE
-from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe, parse_options
 from rawpack_packer.sources import KINDS
-from rawpack_packer.text import speaking_python
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = np.zeros((3, 8, 8, 3), np.uint8)
@@ -125,26 +123,6 @@ def test_errors_speak_as_the_caller_does(tmp_path: Path) -> None:
         rawpack_packer.pack(IMAGES, tmp_path / "store", shard_size=2, workers=0)
     ran = run_here("pack", "--size", "keep", "--interpolation", "cubic", tmp_path, tmp_path / "other")
     assert "--interpolation applies to images that are resized; --size keep leaves them" in ran.err
-
-
-@pytest.mark.parametrize(
-    ("named", "option", "keyword"),
-    [
-        (lambda: opt.shard_size("'1x'"), "--shard-size '1x'", "shard_size='1x'"),
-        (lambda: opt.crop, "--crop", "crop="),
-        (lambda: opt.strict, "--strict", "strict=True"),
-        (lambda: opt.kind("folder"), "--source folder", "kind='folder'"),
-        (lambda: opt.splits("a,b"), "--splits a,b", "splits=['a', 'b']"),
-        (lambda: opt.holdout("val=0.1"), "--holdout val=0.1", "holdout={'val': '0.1'}"),
-        (lambda: opt.fields("boxes:xyxy"), "--field boxes:xyxy", "fields={'boxes': 'xyxy'}"),
-        (lambda: opt.fields("txt"), "--field txt", "fields=['txt']"),
-    ],
-)
-def test_options_are_named_as_the_caller_gives_them(named: Any, option: str, keyword: str) -> None:
-    """Each way to name an option is that of the command in a command, and that of Python elsewhere."""
-    assert str(named()) == option
-    with speaking_python():
-        assert str(named()) == keyword
 
 
 def test_each_option_that_messages_name_exists() -> None:

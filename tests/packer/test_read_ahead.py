@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from rawpack_packer.part.pieces import _FORGETFUL, ReadAhead, _file_system, make
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.sources import Item, Samples, open_source
-from rawpack_packer.tune import system
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
 AHEAD = 32
@@ -94,27 +92,6 @@ def test_large_files_are_asked_for_a_few_at_a_time(tmp_path: Path, asked: list[t
     assert seen == [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6, 7],
                     [1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7]]  # fmt: skip
     assert dict(asked)["5.jpg"] == 8 << 20
-
-
-def test_the_disk_brings_them(tmp_path: Path) -> None:
-    """Files that were dropped from memory are there again before they are read."""
-    skip_where_nothing_is_asked(tmp_path)
-    folder(tmp_path, 20)
-    files = sorted(tmp_path.rglob("*.jpg"))
-    if not system.drop(files):
-        pytest.skip("the page cache keeps files of this file system")
-    with files[0].open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
-    end = time.monotonic() + 5
-    while system._cached_share(files[0]) < 1:
-        if time.monotonic() > end:
-            pytest.skip("this disk reads nothing ahead")
-        time.sleep(0.01)
-    ReadAhead(whole(tmp_path), range(20)).at(0)
-    end = time.monotonic() + 60
-    while not all(system._cached_share(path) == 1 for path in files[1:]):
-        assert time.monotonic() < end, "the files were never read"
-        time.sleep(0.01)
 
 
 def test_packing_asks(tmp_path: Path) -> None:

@@ -97,25 +97,6 @@ def test_a_dataframe_is_written_back(module: str, store: Path) -> None:
         rawpack.relabel(store, table({"key": ["a", "a"], "label": ["dog", "cat"]}))
 
 
-def test_messages_count_lines_of_text_and_rows_of_tables(store: Path, tmp_path: Path) -> None:
-    """A fault is on a line of a text file, as editors count, and in a row of a table, as numpy counts: `relabel` and
-    `pack` say the same of one fault."""
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"key": ["cat/1.png", "cat/2.png", "cat/3.png"], "score": [1, 2, None]})
-    table["score"] = table["score"].astype("Int64")
-    table.to_csv(tmp_path / "new.csv", index=False)
-    table.to_parquet(tmp_path / "new.parquet")
-    for given, place in (
-        (tmp_path / "new.csv", r"new.csv: line 4, column 2 \(score\): is empty"),
-        (tmp_path / "new.parquet", r"new.parquet: row 2, column \(score\): is empty"),
-        (table, r"the table: row 2, column \(score\): is empty"),
-    ):
-        with pytest.raises(UsageError, match=place):
-            rawpack.relabel(store, given)
-    with pytest.raises(UsageError, match=r"the table: .* in row 2: fill it in"):
-        rawpack.pack(table.assign(image=[*np.zeros((3, 4, 4, 3), np.uint8)]), tmp_path / "packed")
-
-
 def test_some_labels_are_replaced_and_the_rest_stays(store: Path, tmp_path: Path) -> None:
     """Classes that are new come at the end; images, keys and a training's state stay; the store is sound."""
     before, state = files_of(store), Reader(store).batches(3, shuffle=True).state_dict()

@@ -158,21 +158,6 @@ def test_append(server: Server, archives: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "store" / ".rawpack").exists()
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("/bucket/none-{0..3}.tar", r"there is no file http\S+/bucket/none-0\.tar: check the URL"),
-        ("/bucket/train-000.tar?secret=1::x.tar", r"names files and URLs: pack them separately"),
-    ],
-)
-def test_what_is_not_there(server: Server, tmp_path: Path, source: str, message: str) -> None:
-    """The error names the URL, without its secrets, and nothing is left."""
-    with pytest.raises(UsageError, match=message) as error:
-        rawpack_packer.pack(f"{server.url}{source}", tmp_path / "store", workers=0)
-    assert "secret" not in str(error.value)
-    assert not (tmp_path / "store").exists()
-
-
 @pytest.fixture(params=["http", "s3"])
 def root(server: Server, request: pytest.FixtureRequest) -> str:
     """The URL of the bucket."""
@@ -333,16 +318,6 @@ def test_a_field_that_no_sample_has(server: Server, tmp_path: Path) -> None:
     assert server.asked("train-") == SHARDS
 
 
-def test_a_bucket_of_a_source_that_is_not_there(server: Server, tmp_path: Path) -> None:
-    """It is the same error as for a destination: what is wrong is not in the options, so the help is not named."""
-    server.buckets = {"bucket"}
-    for name in ("a.tar", "a-{0..3}.tar", "*.tar"):
-        ran = packed_here(f"s3://bukket/{name}", tmp_path / "store")
-        assert ran.code == 2
-        said = r"rawpack: s3://bukket(/\S+)?: there is no such bucket; check its name and the endpoint\n"
-        assert re.fullmatch(said, ran.err), ran.err
-
-
 # ---------------------------------------------------------------------------------------------- what a person sees
 
 
@@ -391,18 +366,6 @@ def test_a_server_that_does_not_answer(server: Server, tmp_path: Path, monkeypat
     assert re.search(rf"rawpack: still waiting for {re.escape(url)}\?\.\.\. after \d+ s; gives up after 2 s", ran.err)
     assert "photos.tar?... cannot be read" in ran.err
     assert "secret" not in ran.err
-
-
-def test_inspect_says_what_it_waits_for(
-    server: Server, archives: Path, tmp_path: Path, told: threading.Event, at_home: None
-) -> None:
-    """So does the look at a store behind a URL, whose result is as it is without that."""
-    server.put_folder("bucket/store", files_of(pack(archives / "photos.tar", tmp_path / "store", *SMALL)))
-    server.faults.append(on("store.json", lambda request: not told.wait(60), 1))
-    ran = run_here("inspect", "--json", f"{server.url}/bucket/store")
-    assert json.loads(ran.out)["samples"] == 10
-    line = rf"rawpack: still waiting for {server.url}/bucket/store after \d+ s; gives up after 120 s\n"
-    assert re.fullmatch(f"({line})+", ran.err), ran.err
 
 
 def test_at_a_terminal_bytes_have_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

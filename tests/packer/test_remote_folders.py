@@ -108,15 +108,6 @@ def test_a_shard_that_was_not_uploaded(server: Server, bucket: str, name: str, t
     assert (ran.code, error.startswith(said)) == (2, True), ran.err
 
 
-@pytest.mark.usefixtures("looked_through_here")
-def test_a_video_that_was_not_uploaded(server: Server, tmp_path: Path) -> None:
-    root, gone = "s3://bucket/lerobot/v30/arms", "videos/observation.images.wrist/chunk-000/file-001.mp4"
-    del server.files[f"bucket/lerobot/v30/arms/{gone}"]
-    ran = run_here("pack", f"{root}/meta/info.json", tmp_path / "store")
-    said = f"there is no file {root}/{gone}: {root}/meta/info.json names it: copy it too, or"
-    assert (ran.code, said in ran.err) == (2, True), ran.err
-
-
 def test_a_shard_that_was_decompressed(server: Server, bucket: str, tmp_path: Path) -> None:
     """One file of each shard is enough, compressed or not; where neither is there, both are named."""
     root = f"{bucket}/mds/packed/gz"

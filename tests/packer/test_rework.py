@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from folders import files_of, flip, lmdb_values, states_of
 from numpy.typing import NDArray
-from pictures import picture, save
+from pictures import picture
 from readers_by_docs import StoreByDocs
 from running import Ran, run_here
 
@@ -164,17 +164,6 @@ def test_raw_to_raw_loses_nothing(tmp_path: Path, before: str, after: str, sized
     assert run_here("inspect", "--verify", made).code == 0
 
 
-@pytest.mark.parametrize("dtype", ["bool", "complex64"])
-def test_arrays_of_any_kind_stay_what_they_are(tmp_path: Path, dtype: str) -> None:
-    """Any dtype, any number of axes, from memmap to hdf5 and back to the very same shard."""
-    given = np.random.default_rng(1).integers(0, 2, (COUNT, 6, 2, 5)).astype(dtype)
-    source = packed(tmp_path / "source", given)
-    rawpack_packer.convert(source, tmp_path / "there", format="hdf5", workers=0)
-    rawpack_packer.convert(tmp_path / "there", tmp_path / "back", format="memmap", workers=0)
-    np.testing.assert_array_equal(np.array(values_of(tmp_path / "there")), given)
-    assert shards_of(tmp_path / "back") == shards_of(source)
-
-
 def test_jpeg_files_stay_the_bytes_that_they_are(tmp_path: Path) -> None:
     """From lmdb to lmdb no option is needed: the same files under the same rows, also in one larger shard."""
     source = store_of(tmp_path / "source", "lmdb")
@@ -186,22 +175,6 @@ def test_jpeg_files_stay_the_bytes_that_they_are(tmp_path: Path) -> None:
     rawpack_packer.convert(source, tmp_path / "larger", shard_size="1GB", workers=0)
     assert len(shards_of(tmp_path / "larger")) == 1
     assert lmdb_values(tmp_path / "larger") == lmdb_values(source)
-
-
-def test_jpeg_files_of_all_kinds_stay_the_bytes_that_they_are(tmp_path: Path) -> None:
-    """Files that were packed as they were, grey and progressive ones too, go on as they are; also in a subset."""
-    folder = tmp_path / "folder"
-    for i in range(12):
-        pixels = picture(20 + i, 30, i)
-        save(folder / "ab"[i % 2] / f"{i:02d}.jpg", pixels[..., 0] if i % 3 == 0 else pixels, progressive=i % 2 == 0)
-    source, files = tmp_path / "source", sorted(folder.rglob("*.jpg"))
-    assert run("pack", "-q", "--format", "lmdb", "--size", "keep", "--quality", "keep", folder, source).code == 0
-    assert run("convert", "-q", source, tmp_path / "made").code == 0
-    assert lmdb_values(tmp_path / "made") == [file.read_bytes() for file in files]
-    assert run("subset", "-q", "--classes", "b", source, tmp_path / "some").code == 0
-    assert lmdb_values(tmp_path / "some") == [file.read_bytes() for file in files if file.parent.name == "b"]
-    assert keys_of(tmp_path / "some") == [f"b/{file.name}" for file in files if file.parent.name == "b"]
-    assert Reader(tmp_path / "made")[0]["image"].shape == (20, 30, 3)
 
 
 @pytest.mark.parametrize(
@@ -266,16 +239,6 @@ def test_a_store_remembers_what_it_was_made_of(tmp_path: Path) -> None:
     out = run("inspect", tmp_path / "third").out
     assert "made of stores" in out
     assert first.digest in out
-
-
-def test_pack_takes_a_store_as_its_source(tmp_path: Path) -> None:
-    """`rawpack pack STORE DST` finds what STORE is, leaves its pixels as they are, and goes on as ever."""
-    source = store_of(tmp_path / "source", "hdf5")
-    assert run("pack", "-q", source, tmp_path / "made").code == 0
-    for value, one in zip(values_of(tmp_path / "made"), samples(), strict=True):
-        np.testing.assert_array_equal(value, one["image"])
-    assert json.loads((tmp_path / "made" / "provenance.json").read_text())["source"]["kind"] == "store"
-    assert run("pack", "--json", source, tmp_path / "made").code == 0
 
 
 def test_a_store_that_grew_is_converted_whole(tmp_path: Path) -> None:
@@ -602,15 +565,6 @@ def test_a_subset_that_cannot_be_is_refused(
     monkeypatch.chdir(zoo.parent)
     assert words in refusal("subset", *options.split(), zoo, tmp_path / "made")
     assert not (tmp_path / "made").exists()
-
-
-def test_a_store_without_classes_has_subsets_too(tmp_path: Path) -> None:
-    """--limit needs none; --classes and --per-class say that there are none."""
-    source = packed(tmp_path / "source", [picture(6, 6, i) for i in range(9)], format="lmdb")
-    assert run("subset", "-q", "--limit", 2, source, tmp_path / "made").code == 0
-    assert lmdb_values(tmp_path / "made") == [lmdb_values(source)[0], lmdb_values(source)[4]]
-    for options in (("--classes", "a"), ("--per-class", "1")):
-        assert "has no classes" in refusal("subset", *options, source, tmp_path / "none")
 
 
 # ---------------------------------------------------------------------------------------------- all commands
