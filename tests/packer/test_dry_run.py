@@ -22,12 +22,6 @@ from troubled import die, opening
 from rawpack import Reader
 from rawpack.system.machine import cpus
 from rawpack_packer import text
-from rawpack_packer.job.estimate import Estimate, check_space
-from rawpack_packer.job.job import Job
-from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.summary import DryRun
-from rawpack_packer.recipe import make_recipe
-from rawpack_packer.sources import open_source
 
 COUNT = 100
 SIZED_AND_NOT = (("memmap", "128"), ("hdf5", "keep"), ("hdf5-gzip", "128"))
@@ -96,15 +90,6 @@ def test_the_time_is_that_of_the_samples_tried(source: Path, tmp_path: Path) -> 
             cores = max(1, min(workers, cpus()))
             assert plan["seconds"] - plan["start_s"] >= COUNT * 0.01 / cores
             assert (plan["cores"], plan["start_s"] > 0) == (cores, workers > 0)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "doubt", "shown"),
-    [(4.0, 0.25, "3.2 to 5 s"), (100, 0.25, "80 s to 2.1 min"), (4500, 0.2, "62 min to 1.5 h"), (0.01, 0.2, "0.1 s")],
-)
-def test_the_time_is_a_range(seconds: float, doubt: float, shown: str) -> None:
-    guess = Estimate(24, 0, 10, 0, seconds, cores=2, doubt=doubt)
-    assert f"{shown} on 2 cores, estimated from 24 samples" in str(DryRun(guess, 1, "", 0))
 
 
 def test_a_dry_run_says_whether_the_store_stays_in_memory(source: Path, tmp_path: Path) -> None:
@@ -230,22 +215,3 @@ def test_photographs_of_their_own_size_are_estimated_closely(photos: Path, tmp_p
     store = pack(source, tmp_path / "store", *args[2:])
     took = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
     assert 0.96 < plan["store_bytes"] / took < 1.04
-
-
-def test_jpeg_files_that_are_kept_need_no_trial_where_space_is_ample(tmp_path: Path) -> None:
-    """Eight times their bytes are enough; with less, or if some are not JPEG by their names, samples are tried."""
-    source, store = tmp_path / "source", tmp_path / "store"
-    for i in range(5):
-        save(source / f"{i}.jpg", picture(90, 90, i))
-    size = sum(path.stat().st_size for path in source.iterdir())
-    recipe = make_recipe(format="lmdb", size="keep", quality="keep")
-
-    def tries(free: int) -> bool:
-        with mock.patch("rawpack_packer.job.estimate.estimate", return_value=Estimate(0, 0, 0, 0, 0.0)) as estimate:
-            check_space(tmp_path, [Job(open_source(source), recipe, store, RunOptions(0))], free)
-        return bool(estimate.called)
-
-    ample = 8 * size + 5 * 3 * 4096 + 5
-    assert [tries(ample), tries(8 * size)] == [False, True]
-    save(source / "5.png", picture(9, 9, 5))
-    assert tries(100 * ample)

@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 import pytest
 from draws import tries
-from folders import files_of, flip, lmdb_values, states_of
+from folders import files_of, lmdb_values, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import picture, save
@@ -96,17 +96,6 @@ def test_pixels_become_png(tmp_path: Path, dtype: str, channels: int) -> None:
         if dtype == "uint8":
             pillow = np.asarray(Image.open(tmp_path / "out" / line["file_name"]))
             np.testing.assert_array_equal(pillow.reshape(images[i].shape), images[i])
-
-
-def test_arrays_become_npy(tmp_path: Path) -> None:
-    """What no PNG holds: numpy's own files, of the dtype and shape that the arrays had."""
-    images = np.random.default_rng(0).random((4, 2, 3, 5, 2)).astype(np.float16)
-    assert export(packed(tmp_path / "store", images), tmp_path / "out").code == 0
-    for i, line in enumerate(listing_of(tmp_path / "out")):
-        assert line["file_name"] == f"0000000{i}.npy"
-        found = np.load(tmp_path / "out" / line["file_name"])
-        assert found.dtype == np.float16
-        np.testing.assert_array_equal(found, images[i])
 
 
 ALL = [
@@ -322,25 +311,6 @@ def test_a_killed_export_goes_on(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- damage
-
-
-def test_damaged_samples_are_rejected_and_listed(tmp_path: Path) -> None:
-    """One bit of one sample: no file of it, no line in the listing, a line in rejects.jsonl; too many are an error, and
-    the others' files are there when the same command may reject more."""
-    store, out = packed(tmp_path / "store", [picture(40, 40, i) for i in range(20)], format="lmdb"), tmp_path / "out"
-    offsets = np.load(store / "columns-1" / "image.offset.npy")
-    flip(store / "shard-00000.lmdb", offsets[11] + 300)
-    said = refusal(store, out, code=1)
-    assert "00000011" in said
-    assert "--max-rejects" in said
-    assert not (out / "export.json").exists()
-    ran = run_here("export", "--max-rejects", "1", store, out)
-    assert (ran.code, "rejected" in ran.out) == (0, True)
-    (line,) = map(json.loads, (out / "rejects.jsonl").read_text().splitlines())
-    assert (line["key"], line["reason"]) == ("00000011", "damaged")
-    keys = [f"{i:08d}" for i in range(20) if i != 11]
-    assert [one["key"] for one in listing_of(out)] == keys
-    assert sorted(path.stem for path in out.glob("*.jpg")) == keys
 
 
 def test_a_dry_run_says_what_it_would_take(tmp_path: Path) -> None:

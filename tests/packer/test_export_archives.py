@@ -105,10 +105,14 @@ def note_of(folder: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------- WebDataset
 
 
+def tables_in(out: Path) -> list[dict[str, Any]]:
+    """The rows of all Parquet files."""
+    return [row for path in sorted(out.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
 def rows_in(out: Path, kind: str) -> list[dict[str, Any]]:
     """What other libraries read: files of images and masks as bytes, labels, and all other fields."""
-    if any(out.glob("*.parquet")):
-        rows = [row for path in sorted(out.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    if rows := tables_in(out):
         assert [row["image"]["path"] for row in rows] == [f"{i}.{kind}" for i in range(len(rows))]
         return [row | {name: row[name]["bytes"] for name in ("image", "mask")} for row in rows]
     samples = read_by_webdataset(out)
@@ -405,29 +409,36 @@ def test_a_killed_export_resumes(forks: Forks, tmp_path: Path, to: str) -> None:
     assert states_of(out).items() >= done.items()
 
 
-@pytest.mark.parametrize("to", ["webdataset", "parquet"])
+@pytest.mark.parametrize("to", ["files", "webdataset", "parquet"])
 def test_damaged_samples_are_left_out_and_stay_listed(tmp_path: Path, to: str) -> None:
-    """A run that resumes, or writes one shard again, knows the rejects of the others."""
+    """One bit of a sample: nothing of it but a line in rejects.jsonl; too many are an error. A run that resumes, or
+    writes one file again, knows the rejects of the others."""
     store = packed(tmp_path / "store", [picture(40, 40, i) for i in range(20)], format="lmdb")
     offsets = np.load(store / "columns-1" / "image.offset.npy")
     for row in (3, 17):
         flip(store / "shard-00000.lmdb", offsets[row] + 300)
-    out, options = tmp_path / "out", ("--shard-size", "5KB")
+    out, options = tmp_path / "out", () if to == "files" else ("--shard-size", "5KB")
     ran = export(to, *options, "--max-rejects", 1, store, out)
     assert (ran.code, "--max-rejects" in ran.err, (out / "export.json").exists()) == (1, True, False)
-    assert len(list(out.glob("train-*"))) > 1
+    assert len(ran.err.splitlines()) == 1
     exported(to, store, out, *options, "--max-rejects", 2)
     first, note = files_of(out), note_of(out)
     lines = [json.loads(line) for line in (out / "rejects.jsonl").read_text().splitlines()]
-    assert [(line["sample"], line["reason"]) for line in lines] == [(3, "damaged"), (17, "damaged")]
+    assert [(line["key"], line["reason"]) for line in lines] == [("00000003", "damaged"), ("00000017", "damaged")]
     assert (note["samples"], note["rejected"]) == (18, 2)
-    if to == "parquet":
-        rows = [row for path in sorted(out.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    keys = [f"{i:08d}" for i in range(20) if i not in (3, 17)]
+    if to == "files":
+        written = sorted(path.name for path in out.glob("*.jpg"))
+        assert written == [f"{key}.jpg" for key in keys]
+        listing = (out / "metadata.jsonl").read_text().splitlines()
+        assert [json.loads(line)["key"] for line in listing] == keys
     else:
-        rows = read_by_webdataset(out)
-    assert len(rows) == sum(one["samples"] for one in note["shards"]) == 18
-    for one in (note["shards"][0], note["shards"][-1]):
-        (out / one["file"]).unlink()
+        written = [one["file"] for one in note["shards"]]
+        assert len(written) > 1
+        found = [row["key"] for row in tables_in(out)] or [row["__key__"] for row in read_by_webdataset(out)]
+        assert (found, sum(one["samples"] for one in note["shards"])) == (keys, 18)
+    for name in (written[0], written[-1]):
+        (out / name).unlink()
         exported(to, store, out, *options, "--max-rejects", 2)
         assert files_of(out) == first
 

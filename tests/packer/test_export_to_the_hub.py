@@ -114,20 +114,6 @@ def test_datasets_loads_the_folder_by_its_card(hub: Path, set_of_splits: Path, t
             assert np.array_equal(np.asarray(row["seg"]), packed["seg"][..., 0])
 
 
-def test_a_store_by_itself_has_a_card_and_classes_of_boxes_are_in_its_text(tmp_path: Path) -> None:
-    """One split, its files beside the card; without labels, the text names the classes of boxes."""
-    datasets = pytest.importorskip("datasets")
-    rows = [
-        {"image": one["image"], "target": {"boxes": one["boxes"][:, :4], "labels": one["boxes"][:, 4].astype(int)}}
-        for one in samples_of("val-2")
-    ]
-    rawpack_packer.pack(rows, tmp_path / "store", classes=["ant", "bee"], **KEEP)
-    rawpack_packer.export(tmp_path / "store", tmp_path / "out", to="parquet", split="dev", workers=1)
-    assert "- 0: ant\n- 1: bee\n" in (tmp_path / "out/README.md").read_text()
-    loaded = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
-    assert {name: len(one) for name, one in loaded.items()} == {"dev": 5}
-
-
 def test_a_set_resumes_and_its_card_stays(hub: Path, set_of_splits: Path, tmp_path: Path) -> None:
     """A second run writes nothing, also where the card was edited; a table that is missing comes back alone."""
     folder = tmp_path / "copy"

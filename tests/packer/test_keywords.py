@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import subprocess
@@ -230,27 +229,6 @@ def test_plan_refuses_at_the_call(keywords: Any, error: type[Exception], words: 
     """The words of an error are those of the keywords."""
     with pytest.raises(error, match=re.escape(words)):
         rawpack.plan(photos, **keywords)
-
-
-@pytest.mark.parametrize(
-    ("name", "groups"),
-    [
-        ("pack", (RecipeKeywords, SourceKeywords, RunKeywords)),
-        ("append", (SourceKeywords, RunKeywords)),
-        ("convert", (RecipeKeywords, RunKeywords)),
-    ],
-)
-def test_help_shows_all_keywords(name: str, groups: tuple[Any, ...]) -> None:
-    """The signature lists them with types and defaults, the text describes them."""
-    function = getattr(rawpack, name)
-    parameters = inspect.signature(function).parameters
-    text = " ".join(function.__doc__.split())
-    assert "options" not in parameters
-    for group in groups:
-        assert " ".join(group.__doc__.split()) in text
-        for keyword in names_of(group):
-            assert parameters[keyword].default is None
-    assert parameters["workers"].annotation == "int | None"
 
 
 # ---------------------------------------------------------------------------------------------- results

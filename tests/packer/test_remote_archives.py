@@ -283,17 +283,6 @@ def test_a_finished_store_is_compared_with_its_source(server: Server, at_home: N
     assert "and the source differs: its files, their times or their order" in ran.err
 
 
-def test_another_folder_of_the_same_archive_is_another_source(server: Server, at_home: None, tmp_path: Path) -> None:
-    """What is in one folder is not what is in the next, of the same file."""
-    pictures = {f"{('train', 'val')[k % 2]}/x/{k // 2}.png": encoded(picture(8, 9, k), "PNG") for k in range(6)}
-    server.files["bucket/sets.tar"] = tar(pictures)
-    assert packed_here("s3://bucket/sets.tar/train", tmp_path / "store").code == 0
-    ran = packed_here("s3://bucket/sets.tar/val", tmp_path / "store")
-    assert (ran.code, ran.out) == (2, "")
-    assert "and the source differs" in ran.err
-    assert packed_here("s3://bucket/sets.tar/train", tmp_path / "store").code == 0
-
-
 def test_a_begun_store_is_compared_before_its_source_is_fetched(server: Server, tmp_path: Path) -> None:
     """So are the options of a run that was stopped, and the same ones resume it."""
     with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(28, "No space left on device")):
