@@ -66,7 +66,7 @@ def held(reader: Reader, workers: Workers | int = 0) -> list[tuple[str, str, byt
     ]
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip", "lmdb"])
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb"])
 def test_a_store_has_the_samples_of_all_sources_one_after_another(tmp_path: Path, layout: str) -> None:
     """Two appends: samples follow in order, classes keep their numbers, new ones come at the end; readers that were
     written from the format's pages alone see the same."""

@@ -277,14 +277,6 @@ def test_the_export_of_another_store_is_refused(tmp_path: Path) -> None:
     assert states_of(tmp_path) == before
 
 
-def test_a_full_disk_is_seen_before_anything_is_written(tmp_path: Path) -> None:
-    """Too little room: the sizes, and no folder."""
-    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)])
-    with mock.patch("rawpack_packer.destination.folder.free_bytes", return_value=1000):
-        ran = export(store, tmp_path / "out")
-    assert (ran.code, "free some space" in ran.err, (tmp_path / "out").exists()) == (2, True, False)
-
-
 # ---------------------------------------------------------------------------------------------- going on
 
 

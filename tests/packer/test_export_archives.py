@@ -286,14 +286,20 @@ def test_labels_that_are_not_class_numbers(tmp_path: Path, labels: list[float], 
 def test_row_groups_have_about_a_hundred_megabytes(tmp_path: Path) -> None:
     """A reader holds one row group at a time, so a table has several."""
     store = packed(tmp_path / "store", [picture(30, 30, i) for i in range(20)], format="lmdb")
-    sizes = [len(file) for file in lmdb_values(store)]
-    with mock.patch("rawpack_packer.exporting.parquet._GROUP_BYTES", max(sizes) * 4):
-        out = exported("parquet", store, tmp_path / "out")
-    (path,) = out.glob("*.parquet")
-    about = pq.ParquetFile(path).metadata
+    with mock.patch("rawpack_packer.exporting.parquet._GROUP_BYTES", max(map(len, lmdb_values(store))) * 4):
+        about = pq.read_metadata(exported("parquet", store, tmp_path / "out") / "train-00000-of-00001.parquet")
     rows = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
     assert sum(rows) == 20
     assert all(4 <= one < 8 for one in rows[:-1])
+
+
+@pytest.mark.parametrize("to", ["files", "webdataset", "parquet"])
+def test_a_full_disk_is_seen_before_anything_is_written(tmp_path: Path, to: str) -> None:
+    """Too little room: the sizes, and no folder."""
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)])
+    with mock.patch("rawpack_packer.destination.folder.free_bytes", return_value=100):
+        ran = export(to, store, tmp_path / "out")
+    assert (ran.code, "free some space" in ran.err, (tmp_path / "out").exists()) == (2, True, False)
 
 
 # ---------------------------------------------------------------------------------------------- packed again

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
@@ -14,7 +14,6 @@ import pytest
 from running import run_here
 from videos import encode, looked_through_here  # noqa: F401
 
-import rawpack_packer
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer.destination.journal import Reject
 from rawpack_packer.job.limit import RejectLimit
@@ -199,13 +198,3 @@ def test_nothing_helps_where_no_video_can_be_read(tmp_path: Path) -> None:
     assert ran.code == 1
     assert "1 of 1 video cannot be read in full: 100% of the files, 100% of the bytes (corrupt 1)" in ran.err
     assert "nothing else is in the source, so a larger --max-rejects does not help" in ran.err
-
-
-@pytest.mark.usefixtures("looked_through_here")
-def test_files_that_were_read_twice_are_counted_in_the_summary_alone(tmp_path: Path) -> None:
-    """The manifest says nothing of it, since it depends on the machine."""
-    source = open_source(encode(tmp_path / "0.mp4", "libx264", 3, options=CUT))
-    source.info = replace(source.info, read_again=1)
-    done = rawpack_packer.pack(source, tmp_path / "store", size=16, workers=0)
-    assert "because the process that first read them had died: 1" in " ".join(done.as_text(200).split())
-    assert (done.as_dict()["read_again"], "read_again" in done.manifest.counts) == (1, False)

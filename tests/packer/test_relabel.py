@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 import pytest
 import running
 from folders import files_of, flip, states_of
+from forked import Forks
 from pictures import save
 
 import rawpack
@@ -327,29 +327,22 @@ def test_ended_anywhere_it_is_the_old_or_the_new(store: Path, tmp_path: Path, en
 
 
 _KILLED = """
-import os, signal, sys
-import rawpack
+import itertools, os, signal
 from rawpack_packer.destination import files
-
-left, record = int(sys.argv[1]), files.record
-
+record, calls = files.record, itertools.count()
 def counted(*args):
-    global left
-    left -= 1
-    if left < 0:
+    if next(calls) == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     return record(*args)
-
 files.record = counted
-rawpack.relabel(*sys.argv[2:])
 """
 
 
-def test_killed_it_is_the_old(store: Path, tmp_path: Path) -> None:
+def test_killed_it_is_the_old(forks: Forks, store: Path, tmp_path: Path) -> None:
     """SIGKILL while columns are written: the store is the old one, and the same call ends it."""
     table = _dogs(tmp_path / "new.csv", *_NAMES)
-    with running.process([sys.executable, "-c", _KILLED, 4, store, table], env=running.environment()) as ran:
-        assert ran.wait() == -signal.SIGKILL
+    ran = forks.command("relabel", "--from", table, store, before=_KILLED)
+    assert ran.code == -signal.SIGKILL, ran
     assert Reader(store, verify=True).column("label").tolist() == [0] * 5 + [1] * 5
     rawpack.relabel(store, table)
     assert Reader(store, verify=True).column("label").tolist() == [1] * 10

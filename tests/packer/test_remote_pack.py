@@ -284,13 +284,6 @@ def test_other_files_stay(server: Server, arrays: Path) -> None:
     assert server.files == before
 
 
-def test_where_nothing_can_be_written(server: Server, arrays: Path) -> None:
-    """A URL that is only for reading is refused before anything is packed."""
-    ran = run_here("pack", arrays, f"{server.url}/store")
-    assert ran.code == 2
-    assert "cannot be" in ran.err
-
-
 def test_options_that_clash(server: Server, arrays: Path, tmp_path: Path) -> None:
     """Options that do not go together are a usage error, at once."""
     options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"aws_access_key_id": "you"}}
