@@ -339,7 +339,7 @@ def test_files_that_come_after_a_killed_append_are_for_the_next(tmp_path: Path) 
 
 def test_what_was_held_out_does_not_come_into_another_split(tmp_path: Path) -> None:
     """A folder that was divided by a draw and has grown: new files come into the split that is named, those of the
-    others do not; samples without names get numbers that no split has."""
+    others do not; samples without names get numbers that no split has, and no label ever means two classes."""
     source, sets = folder(tmp_path / "photos", {"cat": 10, "dog": 10}), tmp_path / "sets"
     assert run_here("pack", "--quiet", "--workers", 0, *SMALL, "--holdout", "val=0.3", source, sets).code == 0
     folder(source, {"cat": 2, "eel": 1}, first=50)
@@ -350,6 +350,10 @@ def test_what_was_held_out_does_not_come_into_another_split(tmp_path: Path) -> N
     keys = [{one["key"] for one in Reader(sets, split=name)} for name in ("train", "val")]
     assert not keys[0] & keys[1]
     assert len(keys[0] | keys[1]) == 23
+    appended(folder(tmp_path / "more", {"ant": 2}, first=900), sets / "val")
+    assert Reader(sets, split="train").classes == ("cat", "dog", "eel")
+    assert Reader(sets, split="val").classes == ("cat", "dog", "eel", "ant")
+    assert run_here("inspect", "--verify", sets).code == 0
     images = np.zeros((10, 8, 8, 3), np.uint8)
     rawpack_packer.pack_splits(images, tmp_path / "arrays", holdout={"val": 3}, workers=0)
     for name in ("train", "val"):

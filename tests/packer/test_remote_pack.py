@@ -19,7 +19,7 @@ from folders import files_of
 from forked import COMMAND, Fork, Forks, forks
 from pictures import picture, save
 from reading import wait_until
-from running import Ran, environment, pack, run_here
+from running import Ran, environment, pack, run_here, stop_of
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
@@ -282,6 +282,11 @@ def test_other_files_stay(server: Server, arrays: Path) -> None:
         assert ran.code == 2
         assert "contains other files (thesis.tex)" in ran.err
     assert server.files == before
+
+
+def test_where_nothing_can_be_written(server: Server, arrays: Path) -> None:
+    """A URL that is only for reading is refused before anything is packed."""
+    assert "cannot be" in stop_of("pack", arrays, f"{server.url}/store")
 
 
 def test_options_that_clash(server: Server, arrays: Path, tmp_path: Path) -> None:
