@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from unittest import mock
 
 import cloudpickle
 import pytest
-from folders import settled, states_of
+from folders import rejects_of, settled, states_of
 from forked import Forks, forks
 from pictures import linked, picture, save
-from running import FORMATS, Ran, Undisturbed, command, environment, pack, run_command, run_here, undisturbed_runs
+from running import FORMATS, Ran, Undisturbed, command, environment, pack, run_here, undisturbed_runs
 from troubled import At, Trouble, append, die, hang, opening, shrink_memory, touch
 from troubled import troubled as troubled_source
 
@@ -111,9 +111,9 @@ def disks() -> Iterator[Forks]:
 @pytest.mark.parametrize(
     ("layout", "at", "workers"),
     [
-        *((layout, "70", 2) for layout in (("memmap", "lmdb") if SOAK else ("lmdb",))),
-        *((layout, "130", 0) for layout in LAYOUTS),
-        ("memmap", "commit", 1 if SOAK else 0),
+        ("lmdb", "70", 2),
+        *((layout, "130", 0) for layout in (LAYOUTS if SOAK else ("memmap", "hdf5-gzip"))),
+        ("memmap", "commit", 0),
     ],
 )
 def test_a_disk_that_fills_up(
@@ -166,8 +166,7 @@ def test_who_cannot_promise_room_refuses_nothing() -> None:
     os.close(writing)
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-@pytest.mark.parametrize("size", ["uniform", "keep"])
+@pytest.mark.parametrize(("compression", "size"), [("none", "uniform"), ("none", "keep"), ("gzip", "keep")])
 def test_hdf5_refused_at_any_byte(forks: Forks, keeps_room: Path, compression: str, size: str) -> None:
     """Wherever the disk becomes full in an HDF5 file, the writer raises what the system said; HDF5 says nothing on
     stderr and takes no process with it."""
@@ -180,7 +179,7 @@ def test_hdf5_refused_at_any_byte(forks: Forks, keeps_room: Path, compression: s
     assert set(refused) == {repr(OSError(errno.EFBIG, os.strerror(errno.EFBIG)))}
 
 
-@pytest.mark.parametrize(("layout", "workers"), [*((layout, 0) for layout in LAYOUTS), ("lmdb", 1)])
+@pytest.mark.parametrize(("layout", "workers"), [("hdf5-gzip", 0), ("lmdb", 0), ("lmdb", 1)])
 def test_a_limit_on_file_sizes(
     source: Path, undisturbed: Undisturbed, forks: Forks, tmp_path: Path, layout: str, workers: int
 ) -> None:
@@ -199,9 +198,7 @@ def test_a_limit_on_file_sizes(
     assert settled(store) == undisturbed(layout)
 
 
-@pytest.mark.parametrize(
-    ("number", "after"), [(errno.EIO, 0), (errno.ESTALE, 3), (errno.ENOTCONN, 7), (errno.EROFS, 12), (errno.EDQUOT, 20)]
-)
+@pytest.mark.parametrize(("number", "after"), [(errno.EIO, 0), (errno.EROFS, 7), (errno.EDQUOT, 20)])
 def test_a_destination_that_is_lost(
     source: Path, undisturbed: Undisturbed, tmp_path: Path, number: int, after: int
 ) -> None:
@@ -231,12 +228,9 @@ def test_a_destination_that_is_lost(
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(
     ("what", "words", "workers"),
-    [
-        (os.unlink, "it is gone", 0), (os.unlink, "it is gone", 2), (append, "bytes and has", 0),
-        (touch, "it was written to", 2),
-    ],
-    ids=["vanishes", "vanishes in a worker", "grows", "is touched in a worker"],
-)  # fmt: skip
+    [(os.unlink, "it is gone", 2), (append, "bytes and has", 0), (touch, "it was written to", 0)],
+    ids=["vanishes in a worker", "grows", "is touched"],
+)
 def test_a_source_that_changes_while_it_is_packed(
     own_source: Path, tmp_path: Path, what: Any, words: str, workers: int
 ) -> None:
@@ -260,27 +254,6 @@ def test_a_source_that_changes_while_it_is_packed(
     assert settled(store) == settled(pack(own_source, tmp_path / "fresh", *SMALL))
 
 
-def test_another_source_is_refused(own_source: Path, tmp_path: Path) -> None:
-    """Files added, removed, of another size or time: the refusal counts what there is now, and nothing is touched."""
-    store = tmp_path / "store"
-    pack(own_source, store, *SMALL)
-    before = states_of(store)
-    for i in range(4):
-        save(own_source / "class 0" / f"new {i}.jpg", picture(9, 9, 0))
-    for i in range(10, 16, 2):
-        (own_source / "class 0" / f"{i:03d}.jpg").unlink()
-    append(str(own_source / "class 1" / "011.jpg"))
-    for i in range(21, 31, 2):
-        touch(str(own_source / "class 1" / f"{i:03d}.jpg"))
-    ran = run_here("pack", "--workers", 0, *SMALL, own_source, store)
-    told = one_line(ran.err)
-    assert ran.code == 2
-    images = sum(1 for _ in own_source.rglob("*.jpg"))
-    assert f"the source differs: {images} images now, {images - 1} then" in told
-    assert "--restart" in told
-    assert states_of(store) == before
-
-
 def unfinished(source: Path, store: Path, *options: object) -> None:
     """All parts done, and no manifest."""
     with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
@@ -288,8 +261,7 @@ def unfinished(source: Path, store: Path, *options: object) -> None:
     assert (ran.code, "Input/output error" in one_line(ran.err)) == (1, True)
 
 
-@pytest.mark.parametrize("finished", [False, True])
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize(("layout", "finished"), [("hdf5", True), ("lmdb", False)])
 def test_another_version_of_a_library_is_refused(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, finished: bool
 ) -> None:
@@ -354,10 +326,9 @@ def test_a_run_that_cannot_take_its_locks_holds_none(source: Path, tmp_path: Pat
     pack(source, tmp_path / "store", *SMALL)
 
 
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS])
-def test_a_file_system_that_cannot_sync_folders_holds_stores(source: Path, tmp_path: Path, number: int) -> None:
+def test_a_file_system_that_cannot_sync_folders_holds_stores(source: Path, tmp_path: Path) -> None:
     """What it says of files, and any other error, still stops a run."""
-    synced, files_too = os.fsync, False
+    number, synced, files_too = errno.EINVAL, os.fsync, False
 
     def refusing(descriptor: int) -> None:
         if files_too or stat.S_ISDIR(os.fstat(descriptor).st_mode):
@@ -389,11 +360,11 @@ def test_who_may_write_into_the_folder_may_resume_in_it(tmp_path: Path) -> None:
     assert (tmp_path / "work" / "lock").stat().st_mode & 0o777 == 0o664
 
 
-@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif"])
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif"])
 def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> None:
     """A decoder without memory says that the file is corrupt: the run stops instead, and goes on when there is some."""
     source, store = tmp_path / "source", tmp_path / "store"
-    fast: dict[str, Any] = {"webp": {"method": 0}, "png": {"compress_level": 1}}.get(suffix, {})
+    fast = {"compress_level": 1} if suffix == "png" else {}
     first = save(source / f"00.{suffix}", picture(90, 120, 0).repeat(20, axis=0).repeat(20, axis=1), **fast)
     os.link(first, source / f"01.{suffix}")
     args = [*SMALL, "--max-rejects", "100%", source, store]
@@ -404,7 +375,7 @@ def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> No
     assert len(Reader(store)) == 2
 
 
-@pytest.mark.parametrize("limit", [8, 14, 17])
+@pytest.mark.parametrize("limit", [8, 14])
 def test_few_descriptors(source: Path, undisturbed: Undisturbed, tmp_path: Path, limit: int) -> None:
     """Under any `ulimit -n` the run either packs or says in one line what it lacks, and then goes on."""
     store = tmp_path / "store"
@@ -468,56 +439,32 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SupervisedPool, "__init__", with_template)
 
 
-@pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
-def test_a_sample_that_kills_its_worker_costs_that_sample(source: Path, tmp_path: Path, layout: str) -> None:
-    """SIGABRT and SIGSEGV inside the decoder, in the first, a middle and the last sample of parts: rejected as crashed,
-    and everything else is packed as if these files were text."""
-
-    def trouble(number: int) -> None:
-        if number in (0, 127, 130):
-            die(signal.SIGSEGV if number == 130 else signal.SIGABRT)
-
-    store = tmp_path / "store"
-    ran = troubled(trouble, "--json", "--workers", 2, "--max-rejects", 3, *FORMATS[layout], *SMALL, source, store)
-    assert ran.code == 0, ran.err
-    told = json.loads(ran.out)
-    assert (told["seen"], told["samples"], told["reject_reasons"]) == (COUNT, COUNT - 3, {"crashed": 3})
-    lines = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
-    keys = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.jpg"))
-    assert [(line["sample"], line["key"], line["reason"]) for line in lines] == [
-        (number, keys[number], "crashed") for number in (0, 127, 130)
-    ]
-    reader = Reader(store, verify=True)
-    kept = [number for number in range(COUNT) if number not in (0, 127, 130)]
-    assert [reader[i]["key"] for i in range(len(reader))] == [keys[number] for number in kept]
-    assert run_here("inspect", "--verify", store).code == 0
-
-
 @pytest.mark.usefixtures("quiet", "forked")
 def test_any_number_of_samples_that_kill_cost_themselves(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five in one part, side by side and apart: five rejects, though each killed two workers, more than a part may lose
-    otherwise. Fewer allowed: the run stops at the one too many and names it, and goes on once it is allowed."""
-    killers = {64, 65, 66, 91, 127}
+    """By SIGABRT or SIGSEGV, the first of all, and five in one part, side by side and apart: six rejects, though each
+    killed two workers, more than a part may lose otherwise. Fewer allowed: the run stops at the one too many and names
+    it, and goes on once it is allowed."""
+    killers = (0, 64, 65, 66, 91, 127)
     store = tmp_path / "store"
     monkeypatch.setattr("rawpack_packer.engines.local._PART_DEATHS", 8)
 
     def trouble(number: int) -> None:
         if number in killers:
-            die()
+            die(signal.SIGSEGV if number % 2 else signal.SIGABRT)
 
     ran = troubled(trouble, "--workers", 1, "--max-rejects", 1, *SMALL, source, store)
     assert ran.code == 1
     assert re.search(r"2 samples killed the workers .*'class 0/130.jpg'.* --max-rejects allows 1", one_line(ran.err))
-    args = ["--json", "--max-rejects", 5, *SMALL, source, store]
+    args = ["--json", "--max-rejects", 6, *SMALL, source, store]
     ran = troubled(trouble, "--workers", 1, *args)
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
-    assert (told["seen"], told["samples"], told["reject_reasons"]) == (COUNT, COUNT - 5, {"crashed": 5})
-    lines = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
-    assert {line["sample"] for line in lines} == killers
+    assert (told["seen"], told["samples"], told["reject_reasons"]) == (COUNT, COUNT - 6, {"crashed": 6})
+    keys = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.jpg"))
+    assert [(one["sample"], one["key"]) for one in rejects_of(store)] == [(number, keys[number]) for number in killers]
+    assert [*Reader(store).column("key")] == [key for number, key in enumerate(keys) if number not in killers]
     assert run_here("inspect", "--verify", store).code == 0
 
 
@@ -599,20 +546,6 @@ def test_workers_that_are_killed_reject_nothing(source: Path, tmp_path: Path, nu
     assert (told["samples"], told["packed_now"]) == (COUNT, COUNT - 128)
 
 
-@pytest.mark.usefixtures("quiet", "forked")
-def test_workers_that_keep_dying_at_other_samples_stop_the_run(source: Path, tmp_path: Path) -> None:
-    """Death after death in one part, and never twice at one sample: the run says so and does not go on for ever."""
-    store, deaths = tmp_path / "store", tmp_path / "deaths"
-    with (
-        mock.patch("rawpack_packer.engines.local._main", partial(wandering_main, str(deaths))),
-        mock.patch("rawpack_packer.engines.local._PART_DEATHS", 4),
-    ):
-        ran = run_here("pack", "--workers", 1, *SMALL, source, store)
-    assert ran.code == 1
-    assert "workers keep dying" in one_line(ran.err)
-    assert deaths.read_text() == "dddd"
-
-
 def wandering_main(deaths: str, *args: Any) -> None:
     """A worker that is killed at one sample of the part it packs, the next one at the sample behind it."""
     from rawpack_packer.part import _RecordRows
@@ -628,19 +561,6 @@ def wandering_main(deaths: str, *args: Any) -> None:
         local._main(*args)
 
 
-@pytest.mark.usefixtures("quiet", "forked")
-def test_a_worker_that_dies_while_it_finishes_a_shard_blames_no_sample(source: Path, tmp_path: Path) -> None:
-    """Death after the last sample, twice: the run stops and says so, and no sample is rejected for it."""
-    store = tmp_path / "store"
-    with mock.patch("rawpack_packer.engines.local._main", partial(dying_main, str(tmp_path / "deaths"))):
-        ran = run_here("pack", "--workers", 1, *SMALL, source, store)
-        assert ran.code == 1
-        assert "workers keep dying" in one_line(ran.err)
-        assert (tmp_path / "deaths").read_text() == "dd"
-        assert run_here("pack", "--json", "--workers", 1, *SMALL, source, store).code == 0
-    assert len(Reader(store)) == COUNT
-
-
 def dying_main(deaths: str, *args: Any) -> None:
     """A worker that is killed when a shard is hashed; two are, and no more."""
     path, record = Path(deaths), files.record
@@ -651,6 +571,25 @@ def dying_main(deaths: str, *args: Any) -> None:
 
     with mock.patch.object(files, "record", deadly):
         local._main(*args)
+
+
+@pytest.mark.usefixtures("quiet", "forked")
+@pytest.mark.parametrize(("main", "dies"), [(wandering_main, 4), (dying_main, 2)], ids=["at a sample", "at a shard"])
+def test_workers_that_keep_dying_stop_the_run(
+    source: Path, tmp_path: Path, main: Callable[..., None], dies: int
+) -> None:
+    """Death after death in one part, never twice at one sample, or twice after the last: the run says so and does not
+    go on for ever, and no sample is rejected for it."""
+    store, deaths = tmp_path / "store", tmp_path / "deaths"
+    with (
+        mock.patch("rawpack_packer.engines.local._main", partial(main, str(deaths))),
+        mock.patch("rawpack_packer.engines.local._PART_DEATHS", 4),
+    ):
+        ran = run_here("pack", "--workers", 1, *SMALL, source, store)
+    assert ran.code == 1
+    assert "workers keep dying" in one_line(ran.err)
+    assert deaths.read_text() == "d" * dies
+    assert len(Reader(pack(source, store, *SMALL))) == COUNT
 
 
 @pytest.mark.usefixtures("quiet")
@@ -666,31 +605,14 @@ def test_a_worker_that_hangs_ends_the_run(source: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- the same everywhere
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5-chunk4", "hdf5-gzip", "lmdb"])
-def test_two_stores_of_one_source_have_one_digest(source: Path, tmp_path: Path, layout: str) -> None:
+def test_two_stores_of_one_source_have_one_digest(source: Path, tmp_path: Path) -> None:
     """Packed by other workers, in another folder, from a copy elsewhere: the same bytes, and `inspect` shows the same
     digest."""
-    shutil.copytree(source, tmp_path / "elsewhere" / "copy")
-    one = pack(source, tmp_path / "one", *FORMATS[layout], *SMALL)
-    copy = tmp_path / "elsewhere" / "copy"
-    other = pack(copy, tmp_path / "deep" / "er" / "other", *FORMATS[layout], *SMALL, "--workers", 2)
+    copy = shutil.copytree(source, tmp_path / "elsewhere" / "copy")
+    one = pack(source, tmp_path / "one", *FORMATS["hdf5-gzip"], *SMALL)
+    other = pack(copy, tmp_path / "deep" / "er" / "other", *FORMATS["hdf5-gzip"], *SMALL, "--workers", 2)
     assert settled(one) == settled(other)
-    digests = [json.loads(run_here("inspect", "--json", store).out)["digest"] for store in (one, other)]
-    assert digests[0] == digests[1]
-    for store in (one, other):
-        assert digests[0] in run_here("inspect", store).out
-    if SOAK or layout == "memmap":
-        different = pack(source, tmp_path / "different", *FORMATS[layout], "--size", "63", "--shard-size", "1")
-        assert json.loads(run_here("inspect", "--json", different).out)["digest"] != digests[0]
-
-
-def test_a_complete_store_says_so_in_a_process_of_its_own(source: Path, tmp_path: Path) -> None:
-    """Exit code 0, "complete already", nothing rewritten; also where the last run died before it had tidied up."""
-    store = pack(source, tmp_path / "store", *SMALL)
-    before = states_of(store)
-    (store / ".rawpack").mkdir()
-    (store / ".rawpack" / "job").write_bytes(b"left behind")
-    ran = run_command("pack", *SMALL, source, store)
-    assert (ran.code, "complete already" in ran.out) == (0, True)
-    assert states_of(store) == before
-    assert run_here("inspect", "--verify", store).code == 0
+    different = pack(source, tmp_path / "different", *FORMATS["hdf5-gzip"], "--size", "63", "--shard-size", "1")
+    digests = [json.loads(run_here("inspect", "--json", store).out)["digest"] for store in (one, other, different)]
+    assert (digests[0] == digests[1], digests[0] == digests[2]) == (True, False)
+    assert digests[0] in run_here("inspect", one).out
