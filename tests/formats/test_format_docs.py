@@ -28,18 +28,10 @@ COUNT = 66
 STORES: dict[str, tuple[str, ...]] = {
     "memmap_fixed": ("--size", "20x24", *SHARDS),
     "memmap_keep": ("--size", "keep"),
-    "memmap_gray": ("--size", "24", "--color", "gray", *SHARDS),
-    "hdf5_fixed": ("--format", "hdf5", "--size", "20x24", *SHARDS),
     "hdf5_chunk_7": ("--format", "hdf5", "--size", "24", "--chunk", "7", *SHARDS),
-    "hdf5_gzip": ("--format", "hdf5", "--size", "24", "--chunk", "7", "--compression", "gzip", *SHARDS),
-    "hdf5_gray": ("--format", "hdf5", "--size", "24", "--color", "gray"),
-    "hdf5_keep": ("--format", "hdf5", "--size", "keep"),
     "hdf5_keep_gzip": ("--format", "hdf5", "--size", "keep", "--compression", "gzip"),
-    "memmap_yuv420": ("--size", "19x24", "--color", "ycgco420", *SHARDS),
     "memmap_yuv420_keep": ("--size", "keep", "--color", "ycgco420"),
-    "hdf5_yuv420": ("--format", "hdf5", "--size", "20x23", "--chunk", "7", "--color", "ycgco420", *SHARDS),
     "hdf5_yuv420_gzip": ("--format", "hdf5", "--size", "19", "--compression", "gzip", "--color", "ycgco420"),
-    "hdf5_yuv420_keep": ("--format", "hdf5", "--size", "keep", "--color", "ycgco420"),
     "lmdb_fixed": ("--format", "lmdb", "--size", "24", *SHARDS),
     "lmdb_gray": ("--format", "lmdb", "--size", "24", "--color", "gray"),
     "lmdb_keep": ("--format", "lmdb", "--size", "keep"),
@@ -47,16 +39,12 @@ STORES: dict[str, tuple[str, ...]] = {
 }
 FIELDS: dict[str, dict[str, Any]] = {
     "fields_memmap": {"size": "12x16"},
-    "fields_memmap_keep": {},
     "fields_hdf5": {"format": "hdf5", "size": "12x16", "chunk": 7},
-    "fields_hdf5_keep": {"format": "hdf5"},
-    "fields_hdf5_gzip": {"format": "hdf5", "size": "12x16", "compression": "gzip"},
     "fields_hdf5_keep_gzip": {"format": "hdf5", "compression": "gzip"},
-    "fields_lmdb": {"format": "lmdb", "size": "12x16"},
     "fields_lmdb_keep": {"format": "lmdb"},
 }
 """Stores of samples with fields of every kind -> how they are packed."""
-SEVERAL_SHARDS = ("memmap_fixed", "hdf5_fixed", "hdf5_gzip", "lmdb_fixed", "memmap_keep", "hdf5_keep_gzip")
+SEVERAL_SHARDS = ("memmap_fixed", "hdf5_chunk_7", "lmdb_fixed", "memmap_keep", "hdf5_keep_gzip")
 
 
 def make_photos(folder: Path) -> None:
