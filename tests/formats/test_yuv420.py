@@ -27,6 +27,8 @@ from running import pack, run_here
 import rawpack_packer
 from rawpack import DamagedStoreError, Reader, UsageError, Workers
 from rawpack.disk.manifest import seal, unseal
+from rawpack.formats.codecs.raw import UniformRows
+from rawpack.formats.codecs.yuv420 import PlanarRows
 from rawpack.pixels.yuv420 import to_rgb
 from rawpack.transforms import CenterCrop, RandomCrop
 from rawpack_packer.samples.encoders import rgb_to_planes
