@@ -192,23 +192,15 @@ def verify_hdf5(photos: Path, folder: Path) -> None:
     api.verify(folder / "store")
 
 
-def pack_webp(photos: Path, folder: Path) -> None:
-    save(folder / "webp" / "a.webp", picture(24, 30, 0))
-    pack(folder / "webp", folder / "store")
-
-
 def read(photos: Path, folder: Path) -> None:
     pack(photos, folder / "store", workers=0)
     list(Reader(folder / "store").batches(8, workers=Workers(2, backend="process")))
 
 
 KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
-    "scan of videos": (scan_videos, "rawpack_packer.sources.video.scan:make_index"),
     "decoder of videos, called wrongly": (scan_videos, "rawpack_packer.sources.video.container:_open"),
     "packing": (pack_by_processes, "rawpack_packer.part:prepare_item"),
-    "packing, before its first part": (pack_by_processes, "rawpack_packer.engines.local:init_decoder_process"),
     "packing, pieces for another worker": (help_with_a_part, "rawpack_packer.engines.local:make_piece"),
-    "decoding by Pillow": (pack_webp, "rawpack_packer.images.with_pillow:_first_frame"),
     "estimate": (try_samples, "rawpack_packer.job.estimate:prepare_sample"),
     "plan": (plan, "rawpack_packer.part:prepare_item"),
     "look at HDF5": (look_at_hdf5, "rawpack_packer.sources.hdf5.file:described"),
@@ -216,7 +208,6 @@ KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "probe of LMDB": (ask_lmdb, "rawpack_packer.writers.lmdb:key_of"),
     "probe of HDF5": (verify_hdf5, "rawpack_packer.writers.hdf5:compare"),
     "reading": (read, "rawpack.workers.worker:SlotMap"),
-    "reading, before its first task": (read, "rawpack.workers.worker:Stores"),
 }
 """Kinds of work in children -> what has a child do it, and a name that its code uses."""
 
