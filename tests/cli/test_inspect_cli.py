@@ -31,8 +31,11 @@ LAYOUTS = [("memmap", "keep"), ("hdf5-gzip", "keep"), ("lmdb", "48")]
 over_stores = pytest.mark.parametrize(("layout", "size"), LAYOUTS, ids=["-".join(one) for one in LAYOUTS])
 
 
+Stores = Callable[[str, str], Path]
+
+
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Stores:
     """`small("hdf5", "24")`: a store of 40 images in two classes with one reject, in one shard."""
     root = tmp_path_factory.mktemp("small")
     for i in range(40):
@@ -105,7 +108,7 @@ def test_inspect_json_is_for_programs(packed: Packed, layout: str, size: str) ->
         assert sum(told["sizes"].values()) == 75
 
 
-def test_the_size_per_image_is_that_of_the_whole_store(small: Callable[[str, str], Path]) -> None:
+def test_the_size_per_image_is_that_of_the_whole_store(small: Stores) -> None:
     """The size, the size per image and the share of raw pixels count all files of the store, labels and keys too."""
     store = small("lmdb", "24")
     beside = ("store.json", "provenance.json", "provenance.npy")
@@ -129,7 +132,7 @@ def test_the_size_per_image_is_that_of_the_whole_store(small: Callable[[str, str
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
-    small: Callable[[str, str], Path],
+    small: Stores,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     fails: str,
@@ -253,9 +256,7 @@ def test_a_sound_store_verifies(packed: Packed, layout: str, size: str, option: 
 
 
 @pytest.mark.parametrize("option", ["--verify", "--verify-quick", ""])
-def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(
-    small: Callable[[str, str], Path], tmp_path: Path, option: str
-) -> None:
+def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(small: Stores, tmp_path: Path, option: str) -> None:
     """Truncated, longer or missing files: exit code 1, the file is named, by a full check, a quick one or none. What
     the manifest does not name is listed in one line by a check, exit code 0."""
     sound = small("memmap", "24")
@@ -285,7 +286,7 @@ def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(
 
 @pytest.mark.parametrize("name", ["columns-7", ".rawpack", ".rawpack/a/b", ".rawpack/lock", "store.json.tmp"])
 def test_links_and_special_files_where_packing_makes_files_are_a_fault(
-    small: Callable[[str, str], Path], tmp_path: Path, name: str
+    small: Stores, tmp_path: Path, name: str
 ) -> None:
     """Exit code 1, quick or not, and what to do: they are to be removed, and are never followed."""
     store = copied(small("memmap", "24"), tmp_path / "store")
@@ -308,7 +309,7 @@ def test_links_and_special_files_where_packing_makes_files_are_a_fault(
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut"])
-def test_a_broken_column_hides_no_other_damage(small: Callable[[str, str], Path], tmp_path: Path, harm: str) -> None:
+def test_a_broken_column_hides_no_other_damage(small: Stores, tmp_path: Path, harm: str) -> None:
     """Where a column cannot be opened, --verify still checks the shards, names each file once, and --json is JSON."""
     store = copied(small("memmap", "24"), tmp_path / "store")
     column, shard = store / "columns-1" / "label.npy", store / "shard-00000.npy"

@@ -6,7 +6,6 @@ What is right is said by Pillow, numpy, os.walk and the libraries of the formats
 from __future__ import annotations
 
 import io
-import json
 import math
 import os
 import tempfile
@@ -331,20 +330,6 @@ def test_arrays_of_a_batch_are_plain_and_writable(case: Case) -> None:
     np.testing.assert_array_equal(reader[4]["image"], before)
 
 
-@over(SOME[:1])
-def test_fields_are_what_was_asked_for(case: Case) -> None:
-    """fields= chooses; texts come as a list of str; index always comes; an unknown name is refused with the known."""
-    reader = Reader(case.path)
-    for batch in reader.batches(20, shuffle=True, fields=["key", "label"], workers=0):
-        assert set(batch) == {"key", "label", "index"}
-        assert isinstance(batch["key"], list)
-        assert batch["key"] == [case.truth.keys[row] for row in batch["index"].tolist()]
-    assert set(next(iter(reader.batches(4, fields=[], workers=0)))) == {"index"}
-    assert set(next(iter(reader.batches(4, fields=["index", "label"], workers=0)))) == {"index", "label"}
-    with pytest.raises(UsageError, match=r"'depth'.*image, label, key"):
-        reader.batches(4, fields=["depth"])
-
-
 @over([asked for asked in ALL if asked[1] == "keep"])
 def test_images_of_different_sizes_need_an_image_size(case: Case) -> None:
     """Without image_size the error names the cure; with it, images are resized to cover and centre-cropped."""
@@ -427,24 +412,6 @@ def test_an_hdf5_shard_explains_itself(case: Case) -> None:
                 assert worst(file["image"][7], case.expected(row + 7)) <= 2
             row += rows
     assert row == len(case.truth)
-
-
-@over(SOME)
-def test_the_manifest_is_plain_json(case: Case) -> None:
-    """store.json tells format, samples, classes, fields, and every file with its true size."""
-    manifest = json.loads((case.path / "store.json").read_text("utf-8"))
-    assert manifest["format"] == case.layout.split("-")[0]
-    assert manifest["samples"] == len(case.truth)
-    assert manifest["classes"] == case.truth.classes
-    assert list(manifest["fields"]) == ["image", "label", "key"]
-    assert sum(shard["rows"] for shard in manifest["shards"]) == len(case.truth)
-    named = {file["name"]: file["bytes"] for shard in manifest["shards"] for file in shard["files"]}
-    named |= {f"columns-1/{file['name']}": file["bytes"] for part in manifest["columns"] for file in part["files"]}
-    named |= {"rejects.jsonl": manifest["rejects"]["file"]["bytes"]}
-    there = {path.relative_to(case.path).as_posix(): path.stat().st_size for path in case.path.rglob("*.*")}
-    for name in ("store.json", "provenance.json", "provenance.npy"):
-        there.pop(name)
-    assert {name: size for name, size in there.items() if (case.path / name).is_file()} == named
 
 
 # ---------------------------------------------------------------------------------------------- the public suite

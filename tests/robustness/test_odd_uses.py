@@ -18,7 +18,7 @@ import pytest
 from reading import WAYS, Truth, nothing_left, rows_of, run_script, script
 from running import Packed
 
-from rawpack import Balanced, Reader, Workers
+from rawpack import Balanced, Reader, UsageError, Workers
 
 BATCH = 8
 
@@ -158,6 +158,21 @@ def test_a_coroutine_that_is_left(store: Path, way: str) -> None:
     with nothing_left():
         assert asyncio.run(first(Reader(store).batches(BATCH, **WAYS[way]))) == list(range(BATCH))
         gc.collect()
+
+
+def test_odd_numbers(store: Path) -> None:
+    """Batches larger than the store, more ranks than samples, and selections of nothing."""
+    reader = Reader(store)
+    count = len(reader)
+    assert [len(batch["index"]) for batch in reader.batches(100_000, workers=0)] == [count]
+    ranks = [reader.batches(BATCH, workers=0, ranks=(rank, 2 * count)) for rank in range(2 * count)]
+    steps = [[batch["index"][batch["valid"]].tolist() for batch in one] for one in ranks]
+    assert {len(one) for one in steps} == {1}
+    assert sorted(row for (rows,) in steps for row in rows) == list(range(count))
+    nothing = reader.select([])
+    assert (len(nothing), nothing.column("label").tolist()) == (0, [])
+    with pytest.raises(UsageError, match="there are no samples to read"):
+        nothing.batches(BATCH)
 
 
 def test_two_loops_over_one_sampler(store: Path) -> None:

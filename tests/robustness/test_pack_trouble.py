@@ -12,7 +12,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -158,14 +157,6 @@ def keeps_room(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_who_cannot_promise_room_refuses_nothing() -> None:
-    """What no file system keeps room for is left to be refused when it is written."""
-    reading, writing = os.pipe()
-    files.reserve(writing, 0, 1 << 20)
-    os.close(reading)
-    os.close(writing)
-
-
 @pytest.mark.parametrize(("compression", "size"), [("none", "uniform"), ("none", "keep"), ("gzip", "keep")])
 def test_hdf5_refused_at_any_byte(forks: Forks, keeps_room: Path, compression: str, size: str) -> None:
     """Wherever the disk becomes full in an HDF5 file, the writer raises what the system said; HDF5 says nothing on
@@ -254,23 +245,13 @@ def test_a_source_that_changes_while_it_is_packed(
     assert settled(store) == settled(pack(own_source, tmp_path / "fresh", *SMALL))
 
 
-def unfinished(source: Path, store: Path, *options: object) -> None:
-    """All parts done, and no manifest."""
-    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
-        ran = run_here("pack", "--workers", 0, *SMALL, *options, source, store)
-    assert (ran.code, "Input/output error" in one_line(ran.err)) == (1, True)
-
-
-@pytest.mark.parametrize(("layout", "finished"), [("hdf5", True), ("lmdb", False)])
+@pytest.mark.parametrize("layout", ["hdf5", "lmdb"])
 def test_another_version_of_a_library_is_refused(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, finished: bool
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
     """A decoder, encoder, HDF5 or LMDB of another version than the one that began: named with both versions."""
     store = tmp_path / "store"
-    if finished:
-        pack(source, store, *SMALL, *FORMATS[layout])
-    else:
-        unfinished(source, store, *FORMATS[layout])
+    pack(source, store, *SMALL, *FORMATS[layout])
     before = states_of(store)
     now = recipes.libraries(recipes.make_recipe(format=layout))
     assert len(now) >= 2
@@ -282,29 +263,6 @@ def test_another_version_of_a_library_is_refused(
         assert ran.code == 2
         assert f"{name} was {now[name]}, now stone 0.1" in one_line(ran.err)
     assert states_of(store) == before
-
-
-def test_restart_begins_anew_and_removes_nothing_else(source: Path, tmp_path: Path) -> None:
-    """Another recipe over an unfinished store: its shards and work go; what lies outside stays, also behind links."""
-    precious = tmp_path / "precious"
-    (precious / "deep").mkdir(parents=True)
-    (precious / "deep" / "thesis.txt").write_text("precious")
-    (precious / "part-00000.done").write_text("precious")
-    store = tmp_path / "store"
-    unfinished(source, store, *FORMATS["hdf5"])
-    (store / "shard-00099.npy").symlink_to(precious / "deep" / "thesis.txt")
-    (store / ".rawpack" / "link").symlink_to(precious)
-    before = states_of(precious)
-    ran = run_here("pack", "--workers", 0, "--quiet", "--restart", *SMALL, *FORMATS["memmap"], source, store)
-    assert (ran.code, ran.err) == (0, "")
-    assert states_of(precious) == before
-    assert settled(store) == settled(pack(source, tmp_path / "fresh", *SMALL, *FORMATS["memmap"]))
-    (tmp_path / "linked").mkdir()
-    (tmp_path / "linked" / ".rawpack").symlink_to(precious)
-    for extra in ([], ["--restart"]):
-        ran = run_here("pack", "--workers", 0, *extra, *SMALL, source, tmp_path / "linked")
-        assert (ran.code, ".rawpack" in one_line(ran.err)) == (2, True)
-    assert states_of(precious) == before
 
 
 # ---------------------------------------------------------------------------------------------- the machine is short
@@ -389,39 +347,6 @@ def test_few_descriptors(source: Path, undisturbed: Undisturbed, tmp_path: Path,
         assert "Too many open files" in one_line(ran.stderr)
         pack(source, store, *SMALL)
     assert settled(store) == undisturbed("memmap")
-
-
-NOBODY = 65534
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes somebody else")
-def test_permission_that_is_lost(source: Path, undisturbed: Undisturbed, forks: Forks) -> None:
-    """The destination becomes read-only for the one who packs: one line with its path, and later it goes on."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        root.chmod(0o755)
-        shutil.copytree(source, root / "source")
-        for path in root.rglob("*"):
-            path.chmod(0o755)
-        store = root / "store"
-        store.mkdir()
-        os.chown(store, NOBODY, NOBODY)
-        becoming = (
-            "import os, rawpack_packer\nfrom troubled import *\n"
-            # Somebody else may not be able to read the modules of this Python: all are loaded before.
-            f"rawpack_packer.pack({str(root / 'source')!r}, {str(root / 'before')!r}, size=24, workers=0)\n"
-            f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
-            f"opening(At(70, lock_folder, {str(store / '.rawpack')!r})).__enter__()"
-        )
-        args = ["pack", "--workers", 0, *SMALL, root / "source", store]
-        ran = forks.command(*args, before=becoming)
-        assert ran.code == 1, ran
-        told = one_line(ran.err)
-        assert "Permission denied" in told
-        assert str(store) in told
-        (store / ".rawpack").chmod(0o700)
-        assert run_here(*args).code == 0
-        assert settled(store) == undisturbed("memmap")
 
 
 # ---------------------------------------------------------------------------------------------- samples that kill
@@ -525,27 +450,6 @@ def killed_main(deaths: str, most: int, *args: Any) -> None:
         local._main(*args)
 
 
-@pytest.mark.usefixtures("quiet", "forked")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_that_are_killed_reject_nothing(source: Path, tmp_path: Path, number: int) -> None:
-    """Two killed at one sample, as where memory is short: the run stops and names the sample, which is no reject; the
-    same command packs the rest."""
-    store = tmp_path / "store"
-
-    def trouble(sample: int) -> None:
-        if sample == 130:
-            die(number)
-
-    ran = troubled(trouble, "--workers", 1, "--max-rejects", 5, *SMALL, source, store)
-    assert ran.code == 1
-    assert f"died twice, now by {signal.Signals(number).name}: this machine may be short of memory" in one_line(ran.err)
-    assert sorted(path.relative_to(source).as_posix() for path in source.rglob("*.jpg"))[130] in one_line(ran.err)
-    done = len(list((store / ".rawpack").glob("part-*.done")))
-    assert done == 2
-    told = json.loads(run_here("pack", "--json", "--workers", 0, *SMALL, source, store).out)
-    assert (told["samples"], told["packed_now"]) == (COUNT, COUNT - 128)
-
-
 def wandering_main(deaths: str, *args: Any) -> None:
     """A worker that is killed at one sample of the part it packs, the next one at the sample behind it."""
     from rawpack_packer.part import _RecordRows
@@ -603,16 +507,3 @@ def test_a_worker_that_hangs_ends_the_run(source: Path, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- the same everywhere
-
-
-def test_two_stores_of_one_source_have_one_digest(source: Path, tmp_path: Path) -> None:
-    """Packed by other workers, in another folder, from a copy elsewhere: the same bytes, and `inspect` shows the same
-    digest."""
-    copy = shutil.copytree(source, tmp_path / "elsewhere" / "copy")
-    one = pack(source, tmp_path / "one", *FORMATS["hdf5-gzip"], *SMALL)
-    other = pack(copy, tmp_path / "deep" / "er" / "other", *FORMATS["hdf5-gzip"], *SMALL, "--workers", 2)
-    assert settled(one) == settled(other)
-    different = pack(source, tmp_path / "different", *FORMATS["hdf5-gzip"], "--size", "63", "--shard-size", "1")
-    digests = [json.loads(run_here("inspect", "--json", store).out)["digest"] for store in (one, other, different)]
-    assert (digests[0] == digests[1], digests[0] == digests[2]) == (True, False)
-    assert digests[0] in run_here("inspect", one).out

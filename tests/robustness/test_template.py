@@ -132,6 +132,12 @@ def test_a_forked_worker_is_like_a_plain_one(tmp_path: Path, monkeypatch: pytest
     assert {what: pair for what, pair in zip(LIKE, found, strict=True) if pair[0] != pair[1]} == {}
 
 
+RANDOM = (
+    ("random", "random()"), ("uuid", "uuid4().hex"),
+    ("numpy", "random.random()"), ("numpy", "random.default_rng().random()"),
+)  # fmt: skip
+
+
 def test_random_numbers_differ() -> None:
     """Workers do not share the state of random generators, although the template had it when it forked them."""
 
@@ -145,13 +151,11 @@ def test_random_numbers_differ() -> None:
         random.random()
 
     template, found = Template(prepare), list[list[Any]]()
-    generators = ("random.random()", "numpy.random.random()", "uuid.uuid4().hex", "numpy.random.default_rng().random()")
+    generators = [f"__import__('{module}').{call}" for module, call in RANDOM]
     for _ in range(3):
         child = Child(says(), None, launcher=template)
         assert isinstance(child.process, ForkedProcess)
-        found.append(
-            [ask(child, f"__import__('{one.partition('.')[0]}').{one.partition('.')[2]}") for one in generators]
-        )
+        found.append([ask(child, one) for one in generators])
         child.kill()
     template.close()
     assert [len(set(drawn)) for drawn in zip(*found, strict=True)] == [3] * len(generators)

@@ -664,40 +664,6 @@ for way in eval(sys.argv[2]):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_iterators_that_are_left(store: Path, truth: Truth, way: str) -> None:
-    """break, a forgotten iterator and close() leave the next epochs whole, and nothing behind."""
-    with nothing_left():
-        batches = Reader(store).batches(BATCH, shuffle=True, **WAYS[way])
-        for batch in batches:
-            assert truth.holds(batch)
-            break
-        iter(batches)
-        iterator = iter(batches)
-        first = next(iterator)
-        iterator.close()
-        iterator.close()
-        assert list(iterator) == []
-        assert len(rows_of(batches)) == len(truth)
-        assert truth.holds(first)
-        assert truth.holds(batch)
-        del batches, iterator, first, batch
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_two_iterators_at_once(store: Path, truth: Truth, way: str) -> None:
-    """Two iterators over one Batches take two epochs, neither disturbed by the other."""
-    reader = Reader(store)
-    want = reader.batches(BATCH, shuffle=True, workers=0)
-    expected = [rows_of(want) for _ in range(2)]
-    with nothing_left():
-        batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
-        pairs = list(zip(batches, batches, strict=True))
-        assert [rows_of(one) for one in zip(*pairs, strict=True)] == expected
-        assert all(truth.holds(batch) for pair in pairs for batch in pair)
-        del batches, pairs
-
-
-@pytest.mark.parametrize("way", WAYS)
 def test_threads_share_one_iterator(store: Path, truth: Truth, way: str) -> None:
     """Several threads on one iterator share its batches as they would a queue: each batch goes to exactly one."""
 
@@ -782,9 +748,6 @@ folder = tempfile.mkdtemp()
 os.chdir(folder)
 sys.path.insert(0, "")
 reader = Reader(sys.argv[1])
-if sys.version_info[:3] == (3, 13, 0):
-    # There, a module without some name raises SystemError once the current folder is gone. Most modules look for one.
-    import cloudpickle, rawpack.workers.pool
 os.rmdir(folder)
 print(sum(len(batch["index"]) for batch in reader.batches(16, workers=Workers(1, backend="process"))))
 try:
