@@ -399,26 +399,6 @@ def test_too_many_rejects_leave_no_store_and_a_larger_limit_finishes_it(tmp_path
     assert settled(store) == settled(fresh)
 
 
-def test_identical_files_and_classes_of_one_are_counted_and_told(tmp_path: Path) -> None:
-    """Files of the same bytes, in one part or two and in several classes; classes with a single image, also where the
-    others of the class were rejected: in the summary and in `inspect`."""
-    source, store = tmp_path / "source", tmp_path / "store"
-    for i in range(70):
-        same = 0 if i in (1, 69) else i
-        save(source / "many" / f"{i:03d}.jpg", picture(20, 24, same))
-    for name, content in {"other/of it": 70, "other/005": 5, "single/one": 71, "single too/one": 72}.items():
-        save(source / f"{name}.jpg", picture(20, 24, content))
-    for name in ("single too", "all bad"):
-        (source / name).mkdir(exist_ok=True)
-        (source / name / "bad.jpg").write_text("no image")
-    ran = here(*SHARD, "--max-rejects", 2, source, store)
-    assert ran.code == 0, ran.err
-    assert "duplicate files: 3\n" in ran.out
-    assert "classes with a single image: 2\n" in ran.out
-    counts = json.loads(run_here("inspect", "--json", store).out)["counts"]
-    assert (counts["identical_files"], counts["classes_of_one"]) == (3, 2)
-
-
 @pytest.mark.parametrize(("limit", "code"), [("3", 1), ("4", 0), ("5%", 1), ("0.06", 0)])
 def test_the_limit_is_a_share_or_a_number(tmp_path: Path, limit: str, code: int) -> None:
     """Of 74 images with 4 rejects: numbers count images, shares below 1 and percentages count parts of the whole."""

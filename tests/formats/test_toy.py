@@ -9,16 +9,16 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
 from folders import files_of
 from pictures import Pixels
+from reading import WAYS
 from running import environment, run_command, run_here
 
 import rawpack_packer
-from rawpack import Reader, StoreError, Workers
+from rawpack import Reader, StoreError
 from rawpack.disk import tables
 from rawpack_packer.testing import FormatConformance
 
@@ -123,12 +123,10 @@ def test_masks_are_stored_so_too(tmp_path: Path) -> None:
         assert stored == mask.tobytes()
 
 
-@pytest.mark.parametrize(("workers", "backend"), [(0, None), (2, "process"), (2, "thread")])
-def test_a_step_moves_images_masks_and_boxes_alike(
-    tmp_path: Path, workers: int, backend: Literal["process", "thread"] | None
-) -> None:
-    """A step of the user's own runs in workers of either kind: an image, its mask and its boxes are moved by the same
-    random distance, which depends on seed, epoch and sample only."""
+@pytest.mark.parametrize("way", ["here", "processes"])
+def test_a_step_moves_images_masks_and_boxes_alike(tmp_path: Path, way: str) -> None:
+    """A step of the user's own runs in workers too: an image, its mask and its boxes are moved by the same random
+    distance, which depends on seed, epoch and sample only."""
     from rawpack_toy.shift import RandomShift
 
     random = np.random.default_rng(0)
@@ -139,11 +137,8 @@ def test_a_step_moves_images_masks_and_boxes_alike(
     words = {"mask": "mask", "boxes": "xyxy[4]"}
     rawpack_packer.pack(samples, tmp_path / "store", format="toy", fields=words, workers=0)
     reader, fields = Reader(tmp_path / "store"), ["image", "mask", "boxes"]
-    batches = reader.batches(
-        8, fields=fields, transform=[RandomShift(5)], seed=7, shuffle=True, workers=Workers(workers, backend=backend)
-    )
     distances = {}
-    for batch in batches:
+    for batch in reader.batches(8, fields=fields, transform=[RandomShift(5)], seed=7, shuffle=True, **WAYS[way]):
         for i, row in enumerate(batch["index"].tolist()):
             moved = [np.pad(images[row], ((0, 0), (k, 0), (0, 0)))[:, :16] for k in range(6)]
             (distance,) = (k for k in range(6) if np.array_equal(batch["image"][i], moved[k]))

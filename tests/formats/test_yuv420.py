@@ -32,10 +32,7 @@ from rawpack.formats.codecs.yuv420 import PlanarRows
 from rawpack.pixels.yuv420 import to_rgb
 from rawpack.transforms import CenterCrop, RandomCrop
 from rawpack_packer.samples.encoders import rgb_to_planes
-from rawpack_packer.sources import open_source
-from rawpack_packer.tune.candidates import candidates
-from rawpack_packer.tune.loss import compare, psnr
-from rawpack_packer.tune.trial import draw
+from rawpack_packer.tune.loss import psnr
 
 Bytes = NDArray[np.uint8]
 LAYOUTS: dict[str, tuple[str, ...]] = {
@@ -352,27 +349,6 @@ def test_grey_pictures_become_planes_without_color(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored[: grey.size].reshape(grey.shape), grey)
     assert (stored[grey.size :] == 128).all()
     np.testing.assert_array_equal(Reader(store)[0]["image"], np.stack([grey] * 3, axis=2))
-
-
-def test_a_plan_compares_planes_with_rgb_and_jpeg(source: Path) -> None:
-    """Planes are candidates of raw formats, with their loss against the pixels of the others, not of lmdb."""
-    found = candidates(size=["32"], quality=["90"], color=["rgb", "ycgco420"], compression=["none", "gzip"])
-    by_name = {one.name: one for one in found}
-    assert set(by_name) == {
-        "memmap 32", "hdf5 32", "hdf5 32 gzip", "lmdb 32 q90",
-        "memmap 32 ycgco420", "hdf5 32 ycgco420", "hdf5 32 ycgco420 gzip",
-    }  # fmt: skip
-    planes = by_name["memmap 32 ycgco420"]
-    assert planes.options == ("--format", "memmap", "--size", "32", "--color", "ycgco420")
-    assert len({one.group for one in found}) == 1
-    sample = draw(open_source(source), 12, seed=0)
-    names = ("memmap 32", "memmap 32 ycgco420", "hdf5 32 ycgco420 gzip")
-    losses, _ = compare(sample, [by_name[name] for name in names], 60)
-    assert set(losses) == {*names[1:]}
-    assert 30 < losses[names[1]].psnr_db < 60
-    assert losses[names[1]] == losses[names[2]]
-    with pytest.raises(UsageError, match="lmdb"):
-        candidates(format=["lmdb"], color=["ycgco420"])
 
 
 @pytest.mark.parametrize(

@@ -294,22 +294,6 @@ def test_an_exception_in_a_child(template: Template, forked: bool) -> None:
     assert gone(child.process.pid)
 
 
-@pytest.mark.parametrize("forked", [True, False])
-def test_a_child_leaves_no_socket_open(
-    forked: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Python, when asked for all warnings, has none about a child that ends by itself."""
-    monkeypatch.setenv("PYTHONWARNINGS", "default")
-    template = Template(nothing)
-    child = Child(says("1"), None, launcher=template if forked else None)
-    assert ask(child) == 1
-    child.channel.close()
-    assert child.kill(grace=10)
-    assert child.status() == 0
-    template.close()
-    assert "ResourceWarning" not in capfd.readouterr().err
-
-
 def test_a_worker_that_ignores_signals(template: Template) -> None:
     """A worker that is busy, or stopped, is killed and reaped."""
     for busy in ("__import__('time').sleep(100)", "os.kill(os.getpid(), 19)"):

@@ -12,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,6 @@ from running import Packed
 
 import rawpack_packer
 from rawpack import RawpackError, Reader, UsageError, WorkerError, Workers
-from rawpack.batches import Batches
 from rawpack.choose import layout
 from rawpack.system import machine
 from rawpack.system.channel import Channel, Heartbeat
@@ -49,7 +49,6 @@ from rawpack.system.pool import SupervisedPool
 from rawpack.transforms import BatchLambda
 from rawpack.workers import worker as process
 from rawpack.workers.fill import WorkSpec
-from rawpack.workers.pool import Pending
 
 BATCH = 7
 PROCESSES = WAYS["processes"]
@@ -471,35 +470,6 @@ def test_workers_that_cannot_start(forks: Forks, copy: Callable[[str], Path], tr
     assert re.match(message, ran.out, re.DOTALL), ran.out
 
 
-ENDS = """
-import os, sys, warnings
-from rawpack import Reader, WorkerError, Workers
-from rawpack.workers import worker as process
-
-def main(channel, notes, spec, descriptors):
-    import os, sys
-    print("ready", file=sys.stderr, flush=True)
-    notes.note(1, -1)
-    channel.receive()
-    raise MemoryError("no room for slot 7")
-
-process.main = main
-warnings.simplefilter("ignore")
-try:
-    list(Reader(sys.argv[1]).batches(6, workers=Workers(2, backend="process")))
-except WorkerError as error:
-    print(error)
-"""
-
-
-def test_a_worker_that_ends_itself(forks: Forks, store: Path) -> None:
-    """What ends a worker between its tasks is told with its traceback; what it prints comes out on standard error."""
-    ran = forks.run(ENDS, store)
-    assert ran.code == 0
-    assert set(ran.err.split()) == {"ready"}
-    assert re.search(r"died \(exit status 1\) 3 times.*Traceback.*MemoryError: no room for slot 7", ran.out, re.DOTALL)
-
-
 # ---------------------------------------------------------------------------------------------- errors
 
 
@@ -667,51 +637,19 @@ for way in eval(sys.argv[2]):
 def test_threads_share_one_iterator(store: Path, truth: Truth, way: str) -> None:
     """Several threads on one iterator share its batches as they would a queue: each batch goes to exactly one."""
 
-    def take(iterator: Any, begin: threading.Barrier, mine: list[Any]) -> None:
+    def take(iterator: Any, begin: threading.Barrier) -> list[Any]:
         begin.wait()
-        mine.extend(iterator)
+        return list(iterator)
 
-    with nothing_left():
+    with nothing_left(), ThreadPoolExecutor(6) as pool:
         batches = Reader(store).batches(BATCH, shuffle=True, **WAYS[way])
         for _ in range(3):
             iterator, begin = iter(batches), threading.Barrier(6)
-            taken: list[list[Any]] = [[] for _ in range(6)]
-            threads = [threading.Thread(target=take, args=(iterator, begin, mine)) for mine in taken]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert sorted(row for mine in taken for row in rows_of(mine)) == list(range(len(truth)))
-            assert all(truth.holds(batch) for mine in taken for batch in mine)
+            taken = [batch for mine in pool.map(take, [iterator] * 6, [begin] * 6) for batch in mine]
+            assert sorted(rows_of(taken)) == list(range(len(truth)))
+            assert all(truth.holds(batch) for batch in taken)
         assert batches.state_dict()["epoch"] == 3
         del batches, iterator, taken
-
-
-def test_closing_while_another_thread_waits(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A close() while another thread waits for a batch ends the iteration after that batch, for both of them."""
-    batches = Reader(store).batches(BATCH, **PROCESSES)
-    iterator = iter(batches)
-    seen = [next(iterator)]
-    pool, waits, go_on = iterator._source.pool, threading.Event(), threading.Event()
-    assert pool is not None
-    wait = pool.wait
-
-    def slowly(pending: Pending) -> None:
-        waits.set()
-        go_on.wait()
-        wait(pending)
-
-    monkeypatch.setattr(pool, "wait", slowly)
-    taker = threading.Thread(target=lambda: seen.append(next(iterator)))
-    taker.start()
-    waits.wait()
-    closer = threading.Thread(target=iterator.close)
-    closer.start()
-    go_on.set()
-    taker.join()
-    closer.join()
-    assert rows_of(seen) == list(range(2 * BATCH))
-    assert next(iterator, None) is None
 
 
 @pytest.mark.own_processes
@@ -742,29 +680,21 @@ def test_many_workers_for_the_cpus(monkeypatch: pytest.MonkeyPatch, store: Path)
 
 
 WITHOUT_FOLDER = """
-import os, shutil, sys, tempfile
-from rawpack import RawpackError, Reader, Workers
+import os, sys, tempfile
+from rawpack import Reader, Workers
 folder = tempfile.mkdtemp()
 os.chdir(folder)
 sys.path.insert(0, "")
 reader = Reader(sys.argv[1])
 os.rmdir(folder)
-print(sum(len(batch["index"]) for batch in reader.batches(16, workers=Workers(1, backend="process"))))
-try:
-    Reader("store")
-except RawpackError as error:
-    print(error)
+print(sum(len(batch["index"]) for batch in reader.batches(16, workers=Workers(2, backend="process"))))
 """
 
 
 def test_current_folder_removed(forks: Forks, store: Path, truth: Truth) -> None:
-    """A script whose current folder is removed goes on reading; a relative path is refused with the reason."""
+    """A script whose current folder is removed goes on reading."""
     ran = forks.run(WITHOUT_FOLDER, store)
-    assert ran.code == 0, ran.err
-    assert ran.out.splitlines() == [
-        str(len(truth)),
-        "store is relative to the current folder, which was removed: change folder, or pass an absolute path",
-    ]
+    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
 
 
 def test_next_within_next(store: Path) -> None:
@@ -830,25 +760,15 @@ def test_a_signal_handler_closes_them(store: Path, truth: Truth, way: str, what:
 @pytest.mark.parametrize("way", WAYS)
 def test_threads_with_iterators_of_their_own(store: Path, truth: Truth, way: str) -> None:
     """Threads that each call iter() take different epochs, each of them whole."""
-    reader, count = Reader(store), 3
-    want = reader.batches(BATCH, shuffle=True, workers=0)
-    expected = [rows_of(want) for _ in range(count)]
-    taken: list[list[int]] = []
-
-    def work(batches: Batches) -> None:
-        kept = list(batches)
-        if all(truth.holds(batch) for batch in kept):
-            taken.append(rows_of(kept))
-
-    with nothing_left():
+    reader = Reader(store)
+    alone = reader.batches(BATCH, shuffle=True, workers=0)
+    expected = [rows_of(alone) for _ in range(3)]
+    with nothing_left(), ThreadPoolExecutor(3) as pool:
         batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
-        threads = [threading.Thread(target=work, args=(batches,)) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(taken) == sorted(expected)
-        del batches
+        taken = list(pool.map(list, [batches] * 3))
+        assert sorted(map(rows_of, taken)) == sorted(expected)
+        assert all(truth.holds(batch) for epoch in taken for batch in epoch)
+        del batches, taken
 
 
 # ---------------------------------------------------------------------------------------------- fork, pickle, scripts
