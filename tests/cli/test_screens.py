@@ -15,20 +15,6 @@ from running import Ran, at_a_terminal, code_of, command, environment, run_here,
 
 from rawpack_packer.cli import cli
 
-SOURCE = [
-    "Source", "Listings and tables", "Folders and archives", "WebDataset", "Detection", "Arrays", "Video",
-]  # fmt: skip
-PACKING = ["Image", "Format", *SOURCE, "Splits", "Run"]
-GROUPS = {
-    "pack": PACKING,
-    "append": [*SOURCE, "Run"],
-    "convert": ["Image", "Format", "Run"],
-    "merge": ["Merging", "Image", "Format", "Run"],
-    "subset": ["Selection", "Image", "Format", "Run"],
-    "plan": ["Goals", "Image", "Format", "Measuring", *SOURCE, "Run"],
-    "bench": ["Measuring", "Selection", "Run"],
-}
-
 
 def help_of(name: str, width: int = 80) -> str:
     return cli.commands[name].get_help(click.Context(cli.commands[name], info_name=name, terminal_width=width))
@@ -72,16 +58,6 @@ def test_the_first_screen_loads_no_command() -> None:
     loaded = set(ran.stderr.split())
     assert "rawpack_packer.cli" in loaded
     assert not loaded & {"numpy", "rawpack", "rawpack_packer.cli.pack", "rawpack_packer.api", "tqdm"}
-
-
-@pytest.mark.parametrize("name", GROUPS)
-def test_options_stand_in_groups(name: str) -> None:
-    """The headings of `--help`, in this order; each option stands under one."""
-    shown = help_of(name)
-    assert re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE) == GROUPS[name]
-    for option in cli.commands[name].params:
-        if isinstance(option, click.Option):
-            assert len(re.findall(rf"^  (?:-\w, )?{option.opts[-1]}(?![\w-])", shown, re.MULTILINE)) == 1, option.opts
 
 
 @pytest.mark.parametrize("name", list(cli.commands))

@@ -130,14 +130,3 @@ def test_commands_and_paths_stay_whole() -> None:
     assert " ".join(" ".join(broken[:-1]).split()) == line
     path = "/a/" + "b" * 60
     assert text.wrapped([f"there is no {path} here"], 20).split() == ["there", "is", "no", path, "here"]
-
-
-def test_values_of_a_table_stand_under_one_another() -> None:
-    """A value that is too long continues below itself; below a name that is too long, it begins a line."""
-    shown = text.table([("name", "one two three four five six"), ("a name that is long", "seven eight")], width=32)
-    assert shown.splitlines() == [
-        "  name  one two three four five",
-        "        six",
-        "  a name that is long",
-        "        seven eight",
-    ]

@@ -101,16 +101,11 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, words in STORES.items():
             pack(folder / "photos", folder / name, "--max-rejects", 2, *words)
     for name, options in FIELDS.items():
+        fields = {"boxes": "int16[?,5]", "mask": "mask", "colours": "mask", "depth": "mask"}
         rawpack_packer.pack(
-            samples_with_fields(),
-            folder / name,
-            image=("uint8", (None, None, 3)),
-            fields={"boxes": "int16[?,5]", "mask": "mask", "colours": "mask", "depth": "mask"},
-            classes=["cat", "dog"],
-            workers=0,
-            shard_size="1",
-            **options,
-        )
+            samples_with_fields(), folder / name, image=("uint8", (None, None, 3)), fields=fields,
+            classes=["cat", "dog"], workers=0, shard_size="1", **options,
+        )  # fmt: skip
     return folder
 
 
@@ -118,21 +113,14 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read_by_docs(stores: Path) -> dict[str, NDArray[Any]]:
     """What the documentation's readers read from all stores, in a process that cannot import rawpack."""
     out = stores / "read.npz"
-    _run([sys.executable, by_docs.__file__, str(out), *STORES, *FIELDS], stores)
+    done = subprocess.run(
+        [sys.executable, by_docs.__file__, str(out), *STORES, *FIELDS],
+        cwd=stores, env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert not done.returncode, done.stdout + done.stderr
     with np.load(out) as arrays:
         return dict(arrays)
-
-
-def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -200,18 +188,3 @@ def test_a_changed_store_breaks_its_seal(stores: Path, tmp_path: Path) -> None:
         (tmp_path / "store.json").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises((AssertionError, ValueError)):
             by_docs.read_sealed(tmp_path / "store.json")
-
-
-def test_encoded_jpegs_restart_after_each_row_of_blocks(stores: Path) -> None:
-    """Each JPEG that packing encodes is baseline, and has a restart interval of one row of MCUs."""
-    for name, mcu in (("lmdb_keep", 16), ("lmdb_gray", 8)):
-        store = by_docs.StoreByDocs(stores / name)
-        data = (stores / name / store.manifest["shards"][0]["files"][0]["name"]).read_bytes()
-        for row in range(50):
-            start, size = int(store.columns["image.offset"][row]), int(store.columns["image.bytes"][row])
-            jpeg = data[start : start + size]
-            width = store._shape_of("image", row)[1]
-            interval = jpeg.index(b"\xff\xdd\x00\x04")
-            assert int.from_bytes(jpeg[interval + 4 : interval + 6], "big") == -(-width // mcu)
-            assert b"\xff\xc0" in jpeg
-            assert b"\xff\xc2" not in jpeg

@@ -18,7 +18,7 @@ import pytest
 from reading import WAYS, Truth, nothing_left, rows_of, run_script, script
 from running import Packed
 
-from rawpack import Balanced, Reader, UsageError, Workers
+from rawpack import Reader, UsageError, Workers
 
 BATCH = 8
 
@@ -173,17 +173,3 @@ def test_odd_numbers(store: Path) -> None:
     assert (len(nothing), nothing.column("label").tolist()) == (0, [])
     with pytest.raises(UsageError, match="there are no samples to read"):
         nothing.batches(BATCH)
-
-
-def test_two_loops_over_one_sampler(store: Path) -> None:
-    """Interleaved, nested, and in threads' hands by turns, each is an epoch of its own."""
-    labels = Truth(store).labels
-    reader = Reader(store).select(mask=labels >= 0)
-    batches = reader.batches(BATCH, sampler=Balanced(), workers=0)
-    one, other = iter(batches), iter(batches)
-    rows: tuple[list[int], list[int]] = ([], [])
-    for pair in itertools.zip_longest(one, other):
-        for taken, batch in zip(rows, pair, strict=True):
-            taken += batch["index"].tolist()
-    again = reader.batches(BATCH, sampler=Balanced(), workers=0)
-    assert rows == (rows_of(again), rows_of(again))
