@@ -35,7 +35,7 @@ from running import Packed
 
 from rawpack import Reader, Workers
 from rawpack.system import template as module
-from rawpack.system.channel import Channel, EndedByError, Heartbeat
+from rawpack.system.channel import Channel, Heartbeat
 from rawpack.system.child import Child
 from rawpack.system.pool import SupervisedPool
 from rawpack.system.template import ForkedProcess, Template
@@ -277,32 +277,6 @@ def test_a_parent_that_ignores_the_deaths_of_its_children() -> None:
         template.close()
     finally:
         signal.signal(signal.SIGCHLD, before)
-
-
-@pytest.mark.parametrize("forked", [True, False])
-def test_an_exception_in_a_child(template: Template, forked: bool) -> None:
-    """What a child raises is raised in its parent: the same exception, with the child's traceback as its cause."""
-    child = Child(says("1 / 0"), None, launcher=template if forked else None)
-    child.channel.send(b"?")
-    with pytest.raises(EndedByError) as raised:
-        child.channel.receive()
-    with pytest.raises(ZeroDivisionError, match="division by zero"):
-        raise raised.value.error
-    assert ", in main\n" in str(raised.value.error.__cause__)  # newer versions of cloudpickle keep no lines
-    assert child.kill(grace=10)
-    assert child.status() == 1
-    assert gone(child.process.pid)
-
-
-def test_a_worker_that_ignores_signals(template: Template) -> None:
-    """A worker that is busy, or stopped, is killed and reaped."""
-    for busy in ("__import__('time').sleep(100)", "os.kill(os.getpid(), 19)"):
-        child = Child(says(busy), None, launcher=template)
-        child.channel.send(b"?")
-        wait_until(lambda: child.heartbeat.read()[2] > 0, "it has begun")  # noqa: B023
-        assert child.kill()
-        assert child.status() == -signal.SIGKILL
-        assert gone(child.process.pid)
 
 
 def template_of(iterator: Any) -> int:
