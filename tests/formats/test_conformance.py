@@ -233,16 +233,6 @@ def test_order_labels_keys_and_classes_are_those_of_the_folder(case: Case) -> No
     assert reader.class_to_idx == {name: i for i, name in enumerate(case.truth.classes)}
 
 
-@pytest.mark.parametrize("size", ["48", "keep"])
-def test_raw_formats_hold_the_same_pixels_bit_for_bit(packed: Packed, size: str) -> None:
-    """memmap and every layout of hdf5 hold the same pixels for one recipe."""
-    layouts = [layout for layout, one, _ in RGB if one == size and layout != "lmdb"]
-    stores = [packed(layout, "--size", size, "--color", "rgb") for layout in layouts]
-    for images in zip(*map(singles, stores), strict=True):
-        for image in images[1:]:
-            np.testing.assert_array_equal(image, images[0])
-
-
 # ---------------------------------------------------------------------------------------------- batches
 
 

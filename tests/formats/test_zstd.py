@@ -18,12 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image
 from reading import SOAK, without_core
 from running import Packed, pack, run_here
 
 import rawpack_packer
-from rawpack import DamagedStoreError, MissingExtraError, Reader, UsageError
+from rawpack import DamagedStoreError, MissingExtraError, Reader
 from rawpack.formats.codecs.zstd import compress, decompress
 from rawpack.pixels import bands
 from rawpack.transforms import RandomCrop, RandomResizedCrop
@@ -144,21 +143,6 @@ def test_stores_are_converted_without_loss(images: Path, tmp_path: Path) -> None
     first, last = (np.load(tmp_path / one / "shard-00000.npy") for one in ("planes", "again"))
     np.testing.assert_array_equal(first, last)
     assert Reader(tmp_path / "small").fields["image"].encoding == "ycgco420_zstd"
-
-
-def test_the_formats_that_have_it(tmp_path: Path) -> None:
-    """hdf5 refuses zstd and says why; lmdb has no compression; memmap has no gzip."""
-    picture = tmp_path / "a" / "0.png"
-    picture.parent.mkdir()
-    Image.new("RGB", (8, 8)).save(picture)
-    for options, words in (
-        ({"format": "hdf5", "compression": "zstd"}, "other programs that read HDF5 would show as pixels"),
-        ({"format": "lmdb", "compression": "zstd"}, "applies to"),
-        ({"compression": "gzip"}, "applies to .*hdf5.* only"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            rawpack_packer.pack(tmp_path / "a", tmp_path / "s", **options)  # type: ignore[arg-type]
-    assert not (tmp_path / "s").exists()
 
 
 def _frame(data: bytes, **options: Any) -> NDArray[np.uint8]:

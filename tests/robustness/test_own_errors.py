@@ -207,7 +207,6 @@ def test_the_template() -> None:
     """A fault of the process that forks workers is not taken for the death of a worker."""
 
     def prepare() -> None:
-
         os.waitstatus_to_exitcode = None  # type: ignore[assignment]
 
     template = Template(prepare)

@@ -6,9 +6,7 @@ import csv
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -317,58 +315,6 @@ def test_a_users_own_output_may_be_a_link(store: Path, home: Path, tmp_path: Pat
     (tmp_path / "sheet.png").symlink_to(home / "sheet.png")
     assert run_here("inspect", "--grid", tmp_path / "sheet.png", store).code == 0
     assert (home / "sheet.png").read_bytes()[:4] == b"\x89PNG"
-
-
-@contextmanager
-def _as_user(user: int, group: int) -> Iterator[None]:
-    groups = os.getgroups()
-    os.setgroups([group])
-    os.setegid(group)
-    os.seteuid(user)
-    umask = os.umask(0o002)
-    try:
-        yield
-    finally:
-        os.umask(umask)
-        os.seteuid(0)
-        os.setegid(0)
-        os.setgroups(groups)
-
-
-@pytest.fixture
-def public() -> Iterator[Path]:
-    """A folder that every user can reach."""
-    folder = Path(tempfile.mkdtemp(prefix="rawpack-test-"))
-    folder.chmod(0o777)
-    yield folder
-    shutil.rmtree(folder)
-
-
-@_root
-def test_two_users_of_a_group(sound: Path, public: Path, scores: Path) -> None:
-    """One relabels the other's store; what a third of the group planted there is refused."""
-    store, table, mine = public / "store", public / "scores.csv", public / "mine"
-    shutil.copytree(sound, store)
-    shutil.copyfile(scores, table)
-    for path in (store, *store.rglob("*")):
-        os.chown(path, 1234, 999)
-        path.chmod(0o2775 if path.is_dir() else 0o664)
-    mine.write_text("mine")
-    os.chown(mine, 2345, 2345)
-    mine.chmod(0o600)
-    with _as_user(3456, 999):
-        (store / WORK).mkdir()
-        (store / WORK / "lock").touch()
-    with _as_user(2345, 999):
-        with pytest.raises(PackError, match=r"lock belongs to another user \(3456\)"):
-            rawpack.relabel(store, table)
-        (store / WORK / "lock").unlink()
-        (store / WORK / "provenance.json.tmp").symlink_to(mine)
-        with pytest.raises(PackError, match=r"provenance\.json\.tmp is a symbolic link"):
-            rawpack.relabel(store, table)
-        rawpack.relabel(store, table)
-    assert mine.read_text() == "mine"
-    assert Reader(store, verify=True).column("score").tolist() == [i + 0.5 for i in range(10)]
 
 
 # ---------------------------------------------------------------------------------------------- links that are right

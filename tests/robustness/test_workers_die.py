@@ -41,7 +41,7 @@ from reading import (
 from running import Packed
 
 import rawpack_packer
-from rawpack import RawpackError, Reader, UsageError, WorkerError, Workers
+from rawpack import Reader, UsageError, WorkerError, Workers
 from rawpack.choose import layout
 from rawpack.system import machine
 from rawpack.system.channel import Channel, Heartbeat
@@ -678,20 +678,6 @@ def test_current_folder_removed(forks: Forks, store: Path, truth: Truth) -> None
     """A script whose current folder is removed goes on reading."""
     ran = forks.run(WITHOUT_FOLDER, store)
     assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
-
-
-def test_next_within_next(store: Path) -> None:
-    """A function of the user's that asks its own iterator for a batch gets an error, not an endless wait."""
-    loop: list[Any] = []
-
-    def greedy(batch: dict[str, Any]) -> dict[str, Any]:
-        next(loop[0])
-        return batch
-
-    loop.append(iter(Reader(store).batches(BATCH, workers=0, transform=[BatchLambda(greedy)])))
-    with pytest.raises(RawpackError, match=r"from within its own next\(\)"):
-        next(loop[0])
-    loop.clear()
 
 
 def leave(image: Any) -> Any:
