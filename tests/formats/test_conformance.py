@@ -382,28 +382,6 @@ def stored_images(case: Case) -> Iterator[Pixels]:
                     yield pixels.reshape(*pixels.shape[:2], -1)
 
 
-@over([asked for asked in RGB if asked[0].startswith("hdf5")])
-def test_an_hdf5_shard_explains_itself(case: Case) -> None:
-    """An HDF5 file alone has images, labels and keys under plain names, each with an attribute that says how, and no
-    times, of which two runs would have others."""
-    row = 0
-    for path in shards(case.path, ".h5"):
-        with h5py.File(path, "r") as file:
-            rows = len(file["label"])
-            assert file["label"][:].tolist() == case.truth.labels[row : row + rows]
-            assert [key.decode() for key in file["key"][:]] == case.truth.keys[row : row + rows]
-            assert file["image"].dtype == np.uint8
-            assert all("how_to_read" in dataset.attrs for dataset in file.values())
-            assert not any(h5py.h5g.get_objinfo(thing.id).mtime for thing in (file, *file.values()))
-            assert file["image"].compression == ("gzip" if case.layout == "hdf5-gzip" else None)
-            if not case.keep:
-                chunk = {"hdf5-chunk4": 4}.get(case.layout, 1)
-                assert file["image"].chunks == (chunk, SIZE, SIZE, 3)
-                assert worst(file["image"][7], case.expected(row + 7)) <= 2
-            row += rows
-    assert row == len(case.truth)
-
-
 # ---------------------------------------------------------------------------------------------- the public suite
 
 

@@ -29,7 +29,6 @@ from several import (
     Stored,
     by_docs,
     check,
-    first_of,
     numbers_in,
     others_of,
     stores_in,
@@ -171,16 +170,6 @@ def test_a_reader_refuses_features_that_it_does_not_know(stored: Stored, tmp_pat
             Reader(store)
     change(features=["several-images"], ranges=None)
     assert check(Reader(store)[3], "memmap") == 3
-
-
-def test_a_store_with_one_image_has_no_features(tmp_path: Path) -> None:
-    """Its manifest is as before, so that every reader of version 1 opens it."""
-    rawpack_packer.pack([{"image": first_of(i, (4, 4)), "seg": first_of(i, (4, 4))[..., 0]} for i in range(3)],
-                        tmp_path / "store", fields={"seg": "mask"}, workers=0)  # fmt: skip
-    tree = json.loads((tmp_path / "store" / "store.json").read_text())
-    assert "features" not in tree
-    assert "sizes" not in tree["recipe"]
-    assert all("nearest" not in field for field in tree["fields"].values())
 
 
 # ---------------------------------------------------------------------------------------------- the contract of formats
