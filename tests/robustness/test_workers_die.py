@@ -206,7 +206,7 @@ def test_a_sample_that_ends_three_workers(
     reader, victim = Reader(store), 40
     poison(at_row(victim, ends))
     key = re.escape(repr(reader[victim]["key"]))
-    workers = replace(PROCESSES["workers"], timeout=0.3)
+    workers = replace(PROCESSES["workers"], timeout=0.3) if ends == "SIGSTOP" else PROCESSES["workers"]
     batches, seen = reader.batches(BATCH, workers=workers), list[dict[str, Any]]()
     assert batches._feed.making.together == together
     with (
