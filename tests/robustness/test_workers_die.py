@@ -734,7 +734,7 @@ def test_threads_with_iterators_of_their_own(store: Path, truth: Truth, way: str
     expected = [rows_of(alone) for _ in range(3)]
     with nothing_left(), ThreadPoolExecutor(3) as pool:
         batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
-        taken = list(pool.map(list, [batches] * 3))
+        taken: list[list[dict[str, Any]]] = list(pool.map(list, [batches] * 3))
         assert sorted(map(rows_of, taken)) == sorted(expected)
         assert all(truth.holds(batch) for epoch in taken for batch in epoch)
         del batches, taken
