@@ -598,3 +598,6 @@ class TestGzip(TestTar):
 
 class TestZip(TestTar):
     command = "zip -qry a.zip p"
+
+    def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
+        """`TestTar` has it."""

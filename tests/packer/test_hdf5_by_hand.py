@@ -103,6 +103,9 @@ class TestImageFiles(SourceConformance):
         write_again(folder / "set.hdf5")
         return True
 
+    def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
+        """`TestPixels` has it."""
+
 
 # ------------------------------------------------------------------------------------------ what is what
 

@@ -79,6 +79,9 @@ class TestUnequalLabels(TestRecordIO):
     def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
         return [(f"{i:08d}", None) for i in range(3)]
 
+    def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
+        """`TestRecordIO` has it."""
+
 
 # ------------------------------------------------------------------------------------------ as mxnet reads it
 

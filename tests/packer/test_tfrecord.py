@@ -79,6 +79,9 @@ class TestTfrecord(SourceConformance):
 class TestGzippedTfrecord(TestTfrecord):
     name = "own.tfrecord.gz"
 
+    def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
+        """`TestTfrecord` has it."""
+
 
 # ------------------------------------------------------------------------------------------ as TensorFlow reads it
 
