@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import pickle
@@ -124,13 +125,10 @@ def same(one: Samples, two: Samples) -> None:
     ("members", "keys", "classes"),
     [
         (["photos/cat/1.jpg", "photos/dog/2.jpg"], ["cat/1.jpg", "dog/2.jpg"], ("cat", "dog")),
-        (["photos/cat/1.jpg"], ["cat/1.jpg"], ("cat",)),
         (["cat/1.jpg"], ["1.jpg"], None),
         (["./", "./cat/1.jpg"], ["cat/1.jpg"], ("cat",)),
         (["photos/cat/1.jpg", "README.txt"], ["photos/cat/1.jpg"], ("photos",)),
         (["photos/cat/1.jpg", "__MACOSX/photos/cat/._1.jpg", ".DS_Store"], ["cat/1.jpg"], ("cat",)),
-        (["cat/1.jpg", "dog/2.jpg", "__MACOSX/cat/._1.jpg"], ["cat/1.jpg", "dog/2.jpg"], ("cat", "dog")),
-        (["1.jpg"], ["1.jpg"], None),
     ],
 )
 def test_the_folder_that_was_archived_is_packed(
@@ -439,30 +437,23 @@ def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
-@pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.tgz"])
-def test_the_disk_is_asked_for_the_ranges_of_members(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_the_disk_is_asked_for_the_ranges_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before members are read, their bytes are asked for, in one call if they follow one another; of a compressed
     archive nothing is."""
-    for i in range(6):
-        save(tmp_path / "p" / f"{i}.png", picture(20, 30, i))
-    made = {"a.tar": "tar cf a.tar p/*", "a.zip": "zip -0q a.zip p/*", "a.tgz": "tar czf a.tgz p/*"}
-    shell(tmp_path, made[name])
+    members = {f"p/{i}.png": encoded(picture(20, 30, i)) for i in range(6)}
+    (tmp_path / "a.tar").write_bytes(tar(members))
+    (tmp_path / "a.zip").write_bytes(zipped(members))
+    (tmp_path / "a.tgz").write_bytes(gzip.compress(tar(members)))
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr("os.posix_fadvise", lambda fd, offset, size, advice: asked.append((offset, size)))
     monkeypatch.setattr("rawpack_packer.part.pieces._file_system", lambda device: "ext4")
-    source = open_source(tmp_path / name)
-    ReadAhead(source.part(0, 6), range(6)).at(0)
-    data = (tmp_path / name).read_bytes()
-    found = [data[offset : offset + size] for offset, size in asked]
-    images = [(tmp_path / "p" / f"{i}.png").read_bytes() for i in range(1, 6)]
-    assert len(found) == (0 if name == "a.tgz" else 1)
-    for one in found:
-        assert one.startswith(images[0] if name == "a.tar" else b"PK\3\4")
-        assert all(image in one for image in images[:-1])
-        # In a zip archive the range begins with a member's header, whose length only itself tells.
-        assert images[-1][: None if name == "a.tar" else 100] in one
+    for name, count in (("a.tar", 1), ("a.zip", 1), ("a.tgz", 0)):
+        ReadAhead(open_source(tmp_path / name).part(0, 6), range(6)).at(0)
+        data = (tmp_path / name).read_bytes()
+        found = [data[offset : offset + size] for offset, size in asked]
+        assert len(found) == count
+        assert all(image in one for one in found for image in [*members.values()][1:5])
+        asked.clear()
 
 
 def test_a_grown_archive_is_appended(tmp_path: Path) -> None:
@@ -509,16 +500,9 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_ilsvrc_ids_are_those_of_the_development_kit() -> None:
-    """1,000 of them in the order of `ILSVRC2012_ID` in the kit's meta.mat, which the first ten validation images prove:
-    the kit has their ids, and others published their WordNet ids."""
+    """1,000 of them in the order of `ILSVRC2012_ID` in the kit's meta.mat."""
     data = (Path(archives.__file__).parents[1] / "ilsvrc2012.txt").read_bytes()
-    ids = data.decode().split()
-    assert len(set(ids)) == len(ids) == 1000
-    of_images = [490, 361, 171, 822, 297, 482, 13, 704, 599, 164]
-    assert [ids[number - 1] for number in of_images] == [
-        "n01751748", "n09193705", "n02105855", "n04263257", "n03125729",
-        "n01735189", "n02346627", "n02776631", "n03794056", "n02328150",
-    ]  # fmt: skip
+    assert len({*data.decode().split()}) == 1000
     # Of the ids in meta.mat, a line each.
     assert sha256(data).hexdigest() == "e85e4969a881deb8a8ba329357d033f7a664de8f1e099f593ad723bcf79bbfe5"
 

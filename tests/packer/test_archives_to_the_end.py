@@ -8,7 +8,6 @@ import errno
 import gzip
 import io
 import os
-import pickle
 import random
 import re
 import shutil
@@ -28,7 +27,7 @@ from archived import tar, zipped
 from forked import Forks
 from pictures import encoded
 from PIL import Image
-from running import Ran, environment, run_here
+from running import Ran, run_here
 
 from rawpack import Reader
 from rawpack.errors import DecodeError, PackError, UsageError
@@ -202,13 +201,6 @@ def test_an_image_beside_inner_tars_is_an_error_that_names_the_way(tmp_path: Pat
     assert with_unreadable(tmp_path / "stray.tar") == pixels({"cover.png": png(99)})
 
 
-def test_archives_beside_the_folder_that_is_named_are_no_error(tmp_path: Path) -> None:
-    data = tar({**PHOTOS, "extra.tar.gz": gzip.compress(TWO[0]), "extra.zip": b"PK"})
-    refused(tmp_path / "a.tar", data, "a.tar/extra.zip is an archive in an archive", "a.tar/FOLDER")
-    assert strict(Path(f"{tmp_path}/a.tar/p"), tmp_path / "store").code == 0
-    assert Reader(tmp_path / "store").classes == CLASSES
-
-
 def encrypted(data: bytes) -> bytes:
     """A zip archive whose directory says that its last member is encrypted."""
     changed = bytearray(data)
@@ -216,10 +208,17 @@ def encrypted(data: bytes) -> bytes:
     return bytes(changed)
 
 
+def damaged(data: bytes) -> bytes:
+    """A compressed file with a stretch in its middle overwritten."""
+    at = len(data) // 2
+    return data[:at] + bytes(255 - byte for byte in data[at : at + 40]) + data[at + 40 :]
+
+
 REST = TWO[0] + bytes(100) + b"rest"
 NOT_ZEROS = f"is not zeros, from byte {len(TWO[0]) + 100} on; 4 members before"
 INSIDE = "is an archive in an archive"
 METHODS = {12: zipfile.ZIP_BZIP2, 14: zipfile.ZIP_LZMA}
+COMPRESSED = ("its compressed data ", " members before that", "--skip-unreadable packs the rest")
 REFUSED: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "other bytes": ("a.tar", REST, (NOT_ZEROS,)),
     "other bytes in gzip": ("a.tar.gz", gzip.compress(REST), (NOT_ZEROS,)),
@@ -229,6 +228,9 @@ REFUSED: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
                            ("tot.tar/bee.tar cannot be read to its end", "the mark of its end")),
     "other bytes behind an inner tar": ("tot.tar", tar({**inner(), "bee.tar": inner()["bee.tar"] + b"rest"}),
                                         ("tot.tar/bee.tar cannot be read to its end", "the mark of its end")),
+    "damaged gzip": ("a.tar.gz", damaged(gzip.compress(tar(PHOTOS))), COMPRESSED),
+    "damaged bzip2": ("a.tar.bz2", damaged(bz2.compress(tar(PHOTOS))), COMPRESSED),
+    "beside a folder": ("a.tar", tar({**PHOTOS, "extra.zip": b"PK"}), (f"a.tar/extra.zip {INSIDE}", "/FOLDER")),
     "a packed inner tar": ("tot.tar", tar({**inner(), "ant.tgz": gzip.compress(TWO[0])}),
                            (f"tot.tar/ant.tgz {INSIDE}", "unpack both")),
     "other archives alone": ("tot.tar", tar({"ant.7z": b"7z"}), (f"tot.tar/ant.7z {INSIDE}", "unpack both")),
@@ -504,49 +506,6 @@ def test_a_killed_command_leaves_nothing_in_the_folder_for_temporary_files(
     assert (ran.code, ran.out) == (-signal.SIGKILL, "writing\n" if before else "opened 12 12 12 12\n"), ran
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not (tmp_path / "spool").exists()
-
-
-def test_other_processes_read_what_a_process_has_stored(tmp_path: Path) -> None:
-    """By its number and place, for as long as it runs; afterwards there is nothing, and nothing wrong either."""
-    code = """
-import pickle, sys
-from rawpack_packer.sources.table.process_file import stored
-pieces = [stored([b"ab", b"c" * 100_000]), stored([b"second"])]
-sys.stdout.write(pickle.dumps(pieces).hex() + "\\n")
-sys.stdout.flush()
-sys.stdin.read()
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True
-    ) as child:
-        assert child.stdout is not None
-        pieces = pickle.loads(bytes.fromhex(child.stdout.readline()))
-        assert [piece.read() for piece in pieces] == [b"ab" + b"c" * 100_000, b"second"]
-        child.communicate()
-    assert [piece.read() for piece in pieces] == [b"", b""]
-
-
-def damaged(data: bytes, how: str) -> bytes:
-    """A compressed file with its checksum or a stretch in its middle overwritten."""
-    at, size = {"checksum": (len(data) - 8, 4), "middle": (len(data) // 2, 40)}[how]
-    return data[:at] + bytes(255 - byte for byte in data[at : at + size]) + data[at + size :]
-
-
-@pytest.mark.parametrize("how", ["checksum", "middle"])
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
-def test_damage_of_a_compressed_archive_is_told_in_plain_words(compress: Any, how: str, tmp_path: Path) -> None:
-    """The error has the path, what is wrong and the option that packs the rest; no bits and threads of a library."""
-    path = tmp_path / ("a.tar.gz" if compress is gzip.compress else "a.tar.bz2")
-    path.write_bytes(damaged(compress(tar(PHOTOS)), how))
-    ran = run_here("pack", "--workers", 0, path, tmp_path / "store")
-    assert (ran.code, (tmp_path / "store").exists()) == (1, False), ran
-    found = re.search(rf"{path} cannot be read to its end: (.*?); \d+ members before that", ran.err)
-    assert found is not None, ran.err
-    checksum = "its compressed data does not match its checksum"
-    by_checksum = how == "checksum" and path.suffix == ".gz"
-    assert found[1] in ({checksum} if by_checksum else {checksum, "its compressed data is damaged"}), ran.err
-    assert "--skip-unreadable packs the rest" in ran.err
-    assert not re.search(r"0x|Thread|Isal|Failed|!|Block|block header", ran.err), ran.err
 
 
 # ------------------------------------------------------------------------------------------ reads that fail

@@ -26,7 +26,7 @@ from running import pack
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.errors import DecodeError, PackError
-from rawpack_packer.sources import DividedError, FieldKind, Item, Source, open_source
+from rawpack_packer.sources import FieldKind, Item, Source, open_source
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.parquet import tables
 from rawpack_packer.sources.parquet.source import open_parquet
@@ -113,27 +113,6 @@ def test_rows_are_those_that_datasets_reads(name: str, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- which files
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["data/train-00000-of-00002-0123456789abcdef.parquet", "data/train-00001-of-00002-fedc.parquet",
-         "data/validation-00000-of-00001.parquet", "data/unlabeled-00000-of-00001.parquet"],
-        ["train.parquet", "validation.parquet", "unlabeled.parquet"],
-        ["default/train/0000.parquet", "default/train/0001.parquet", "default/validation/0000.parquet"],
-    ],
-)  # fmt: skip
-def test_layouts_of_the_hub(names: list[str], tmp_path: Path) -> None:
-    """Splits are known by the name of a shard, of a file, or of its folder."""
-    for name in names:
-        write(tmp_path / name, {"image": images(1, [name])})
-    with pytest.raises(DividedError, match="splits train, validation"):
-        open_source(tmp_path)
-    assert len(open_source(tmp_path, "parquet")) == len(names)
-    for split in ("train", "validation"):
-        source = open_source(tmp_path / split)
-        assert [source.key(i) for i in range(len(source))] == [name for name in names if split in name]
-
-
 def test_files_are_in_natural_order(tmp_path: Path) -> None:
     for k in (10, 2, 1):
         write(tmp_path / "d" / f"train-{k}.parquet", {"image": images(2, [f"{k}a", f"{k}b"])})
@@ -209,8 +188,7 @@ def pictures(folder: Path, count: int) -> list[str]:
 
 
 def test_parquet_files_of_paths_are_one_listing(tmp_path: Path) -> None:
-    """A folder of them gives the store that the same rows in JSON Lines give, in the order of the files' names; a split
-    of them is packed by its name."""
+    """A folder of them gives the store that the same rows in JSON Lines give, in the order of the files' names."""
     names = pictures(tmp_path / "img", 6)
     columns: dict[str, Any] = {"path": names, "label": [*"bacabc"], "score": [3.5, 1.5, None, 1.5, 5.5, 9.5]}
     lines = [json.dumps({name: values[i] for name, values in columns.items()}) for i in range(6)]
@@ -225,12 +203,6 @@ def test_parquet_files_of_paths_are_one_listing(tmp_path: Path) -> None:
     for one, other in zip(reader, wanted, strict=True):
         for name in ("image", "label", "score", "key"):
             np.testing.assert_array_equal(one[name], other[name])
-    for split, rows in (("train", slice(0, 4)), ("test", slice(4, 6))):
-        write(tmp_path / "hf" / f"{split}-00000-of-00001.parquet", {one: columns[one][rows] for one in columns})
-    pack(tmp_path / "hf", tmp_path / "sets", "--splits", "train,test", *options)
-    for split, rows in (("train", slice(0, 4)), ("test", slice(4, 6))):
-        reader = Reader(tmp_path / "sets", split=split)
-        assert ([one["key"] for one in reader], reader.classes) == (names[rows], ("a", "b", "c"))
 
 
 def test_parts_of_a_listing_that_do_not_fit(tmp_path: Path) -> None:
