@@ -115,8 +115,8 @@ def test_the_only_choice_is_taken(tmp_path: Path) -> None:
     """The only images; the only whole numbers of as many rows as label; the others as fields."""
     source = TestPixels().open(tmp_path)
     assert source.info.image == ImageKind("uint8", (12, 10, 3))
-    assert source.info.fields == {
-        "label": FieldKind("int64"), "names": FieldKind("str"), "redshift": FieldKind("float64"),
+    assert {name: kind.dtype for name, kind in source.info.fields.items()} == {
+        "label": "int64", "names": "str", "redshift": "float64",
     }  # fmt: skip
     assert source[5].fields == {"label": 2, "names": "galaxy 5", "redshift": 1.25}
 
@@ -222,8 +222,6 @@ def test_the_file_stays_usable_in_this_process(tmp_path: Path) -> None:
     with h5py.File(path) as file:
         source = open_source(path)
         assert np.array_equal(source.part(1, 3)[1].image, file["x"][2])
-    with h5py.File(path) as file:
-        assert file["x"].shape == (3, 12, 10, 3)
     del source
     with h5py.File(path, "a") as file:
         file["y"] = np.arange(3)
@@ -297,16 +295,13 @@ def test_a_read_that_fails_says_nothing_about_the_values(
 
 
 @here
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [(OSError, ()), (RuntimeError, ("x",)), (KeyError, ("x",))],
-)
+@pytest.mark.parametrize(("kind", "names"), [(OSError, ()), (RuntimeError, ("x",)), (KeyError, ("x",))])
 def test_a_look_at_the_file_that_cannot_read_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], names: tuple[str, ...]
 ) -> None:
     """As h5py raises it; and not that there is no such data set, or that it has no image files."""
-    path = written(tmp_path / "set.h5", y=1)
-    with h5py.File(path, "a") as file:
+    path = tmp_path / "set.h5"
+    with h5py.File(path, "w") as file:
         put_bytes(file, "x", jpegs(tmp_path, 2))
 
     def opened(file: h5py.File, name: str) -> h5py.Dataset:
@@ -320,57 +315,37 @@ def test_a_look_at_the_file_that_cannot_read_it_says_so(
 # ------------------------------------------------------------------------------------------ hostile files
 
 
-def external_link(file: h5py.File, secret: Path) -> None:
-    file["x"] = h5py.ExternalLink(str(secret), "/x")
-
-
-def soft_to_external(file: h5py.File, secret: Path) -> None:
-    file["group/out"] = h5py.ExternalLink(str(secret), "/")
-    file["x"] = h5py.SoftLink("/group/out/x")
-
-
-def virtual(file: h5py.File, secret: Path) -> None:
+def virtual(file: h5py.File, secret: str) -> None:
     layout = h5py.VirtualLayout((3, 12, 10, 3), np.uint8)
-    layout[:] = h5py.VirtualSource(str(secret), "x", (3, 12, 10, 3))
+    layout[:] = h5py.VirtualSource(secret, "x", (3, 12, 10, 3))
     file.create_virtual_dataset("x", layout)
 
 
-def stored_outside(file: h5py.File, secret: Path) -> None:
-    file.create_dataset("x", (3, 12, 10, 3), "u1", external=[(str(secret), 0, 3 * 360)])
-
-
-def huge(file: h5py.File, secret: Path) -> None:
-    file.create_dataset("x", (1 << 40, 12, 10, 3), "u1", chunks=(1, 12, 10, 3))
-
-
-def huge_chunks(file: h5py.File, secret: Path) -> None:
-    file.create_dataset("x", (4, 1000, 1000, 3), "u1", chunks=(1000, 1000, 1000, 3), maxshape=(None, 1000, 1000, 3))
-    file["big"] = np.zeros(4 << 20, np.uint8)
-
-
-def circle(file: h5py.File, secret: Path) -> None:
-    file["x"] = h5py.SoftLink("/y")
-    file["y"] = h5py.SoftLink("/x")
+CHUNK = (1000, 1000, 1000, 3)
 
 
 @here
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (external_link, "link to another file"),
-        (soft_to_external, "link to another file"),
+        (lambda file, secret: file.update(x=h5py.ExternalLink(secret, "/x")), "link to another file"),
+        (lambda file, secret: file.update({"a/b": h5py.ExternalLink(secret, "/"), "x": h5py.SoftLink("/a/b/x")}),
+         "link to another file"),
         (virtual, "virtual data set"),
-        (stored_outside, "external file"),
-        (huge, "cannot be in a file of"),
-        (huge_chunks, "more than 1 GiB"),
-        (circle, "without an end"),
+        (lambda file, secret: file.create_dataset("x", (3, 12, 10, 3), "u1", external=[(secret, 0, 3 * 360)]),
+         "external file"),
+        (lambda file, _: file.create_dataset("x", (1 << 40, 12, 10, 3), "u1", chunks=(1, 12, 10, 3)),
+         "cannot be in a file of"),
+        (lambda file, _: file.update(big=np.zeros(4 << 20, np.uint8)) or file.create_dataset(
+            "x", (4, 1000, 1000, 3), "u1", chunks=CHUNK, maxshape=(None, 1000, 1000, 3)), "more than 1 GiB"),
+        (lambda file, _: file.update(x=h5py.SoftLink("/y"), y=h5py.SoftLink("/x")), "without an end"),
     ],
-)
-def test_no_other_file_is_read(tmp_path: Path, make: Callable[[h5py.File, Path], None], message: str) -> None:
+)  # fmt: skip
+def test_no_other_file_is_read(tmp_path: Path, make: Callable[[h5py.File, str], Any], message: str) -> None:
     """By name or by guess; and what declares more than it has is refused."""
-    path = tmp_path / "set.h5"
+    path, secret = tmp_path / "set.h5", written(tmp_path / "secret.h5", x=images(3))
     with h5py.File(path, "w") as file:
-        make(file, written(tmp_path / "secret.h5", x=images(3)))
+        make(file, str(secret))
     with pytest.raises(UsageError, match=message):
         open_source(path, array="image=x")
     with pytest.raises(UsageError, match="no column of images"):
@@ -399,15 +374,12 @@ def test_a_damaged_chunk_rejects_its_rows_alone(tmp_path: Path) -> None:
     with path.open("r+b") as raw:
         raw.seek(where + 20)
         raw.write(b"\xff" * 40)
-    source, found, details = open_source(path), list[Any](), list[str]()
-    for i in range(6):
-        try:
-            found.append(np.array_equal(source[i].image, images(6)[i]))
-        except DecodeError as error:
-            found.append(error.reason)
-            details.append(error.detail)
-    assert str(tmp_path) not in "".join(details)
-    assert found == [True, True, "corrupt", "corrupt", True, True]
+    source = open_source(path)
+    assert [reason_of(source, i) for i in range(6)] == ["", "", "corrupt", "corrupt", "", ""]
+    assert all(np.array_equal(source[i].image, images(6)[i]) for i in (0, 1, 4, 5))
+    with pytest.raises(DecodeError) as rejected:
+        source[2]
+    assert str(tmp_path) not in rejected.value.detail
 
 
 def test_damaged_files_never_crash_this_process(tmp_path: Path) -> None:
