@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from test_hdf5_by_hand import here, looked_at_here  # noqa: F401
 from test_source_conformance import write_again
 
 from rawpack import Reader
-from rawpack.errors import UsageError
+from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import ImageKind, Source, open_source
 from rawpack_packer.sources.array_files import labels_beside, of_split, split_of, splits_among
 from rawpack_packer.sources.look.listing import Listing
@@ -70,19 +69,6 @@ class TestDataSetForEachImage(SourceConformance):
     def change(self, folder: Path) -> bool:
         write_again(folder / "set.h5")
         return True
-
-
-class TestSplitOfNpz(SourceConformance):
-    """One split of a file that has two."""
-
-    def open(self, folder: Path) -> Source:
-        if not (folder / "set.npz").exists():
-            arrays = {"x_train": images(5), "y_train": np.arange(5), "x_test": images(3, 5), "y_test": np.arange(3)}
-            np.savez(folder / "set.npz", **arrays)
-        return open_source(folder / "set.npz" / "test")
-
-    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
-        return [(f"{i:08d}", image) for i, image in enumerate(images(3, 5))]
 
 
 class TestKeysBesideImages(SourceConformance):
@@ -227,8 +213,7 @@ def test_a_pair_of_hdf5_files(tmp_path: Path) -> None:
     for name, values in (("x", images(4)), ("y", np.array([1, 0, 0, 1]).reshape(4, 1, 1, 1))):
         with h5py.File(tmp_path / f"set_{name}.h5", "w") as file:
             file[name] = values
-    for path in (tmp_path, tmp_path / "set_x.h5"):
-        assert labels_of(open_source(path)) == [1, 0, 0, 1]
+    assert labels_of(open_source(tmp_path / "set_x.h5")) == [1, 0, 0, 1]
     assert open_source(tmp_path, classes=["no", "yes"]).info.classes == ("no", "yes")
     assert list(open_source(tmp_path / "set_x.h5", array="image=x").info.fields) == []
     before = open_source(tmp_path).states()
@@ -259,15 +244,10 @@ def test_a_data_set_for_each_image(tmp_path: Path, form: str) -> None:
         "pixels": ImageKind("uint8", (12, 10, 3)),
         "sizes": ImageKind("uint8", (None, None, 3), resized=True),
     }.get(form)
-    part = pickle.loads(pickle.dumps(source.part(1, len(source))))
-    for i in range(len(part)):
-        item = part[i]
+    for i in range(6):
+        item = source[i]
         assert item.fields == {"label": int(item.key.startswith("dog"))}
-        if isinstance(item.image, bytes):
-            assert item.image == wanted[item.key]
-        else:
-            np.testing.assert_array_equal(item.image, wanted[item.key])
-    assert len(Reader(pack(tmp_path / "set.h5", tmp_path / "store"))) == 6
+        np.testing.assert_array_equal(item.image, wanted[item.key])
 
 
 @here
@@ -318,13 +298,13 @@ def test_labels_and_texts_beside_images(tmp_path: Path) -> None:
     source = open_source(write(tmp_path / "named", files | named | {"9.txt": b"alone", "9.cls": b"cat"}))
     assert source.info.classes == ("cat", "dog")
     assert [source[i].fields for i in range(4)] == [
-        {"label": 1, "text": "0"}, {"label": 0, "text": "1"}, {"label": 1, "text": "2"}, {"label": -1, "text": "3"},
-    ]  # fmt: skip
+        {"label": label, "text": f"{i}"} for i, label in enumerate([1, 0, 1, -1])
+    ]
     assert source.info.counts == {"other_keys": 2, "unlabelled": 1, "empty_classes": 0}
     assert source.info.problems == ("1 image has no key of the same name with .cls",)
     plain = open_source(write(tmp_path / "json", files | {"0.json": b'{"a": 1}', "2.txt": b"x" * 5000}))
     assert plain[0].fields == {"json": '{"a": 1}', "text": ""}
-    with pytest.raises(Exception, match="its text has more than 4,096 bytes"):
+    with pytest.raises(DecodeError, match="its text has more than 4,096 bytes"):
         plain[2]
 
 

@@ -20,7 +20,7 @@ import pytest
 from archived import MakesAFolder
 from folders import states_of
 from pictures import encoded, picture
-from running import pack, reason_of, run_here, stop_of
+from running import pack, reason_of, stop_of
 from test_source_conformance import write_again
 from tfrecords import varint
 
@@ -117,7 +117,7 @@ class TestTextRecognition(OfOtherKeys):
         return text_recognition(files(), TEXTS)
 
     def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
-        return [(key.decode(), value) for key, value in oracle(folder / "set") if key.startswith(b"image-")]
+        return [(f"image-{i:09}", image) for i, image in enumerate(files(), 1)]
 
 
 class TestPickles(OfOtherKeys):
@@ -125,11 +125,7 @@ class TestPickles(OfOtherKeys):
         return folder2lmdb([([image], np.array(i)) for i, image in enumerate(files())])
 
     def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
-        return [
-            (key.decode(), pickle.loads(value)[0][0])
-            for key, value in oracle(folder / "set")
-            if not key.startswith(b"__")
-        ]
+        return [(f"{i}", image) for i, image in enumerate(files())]
 
 
 class TestDatum(OfOtherKeys):
@@ -244,14 +240,14 @@ def test_other_schemes_are_refused_by_name(tmp_path: Path, values: dict[bytes, b
         open_source(write(tmp_path / "set", values))
 
 
-def test_databases_with_names_or_several_values_are_refused(tmp_path: Path) -> None:
-    for name, options in (("named", {}), ("twice", {"dupsort": True})):
-        with lmdb.open(str(tmp_path / name), max_dbs=2) as database:
-            inner = database.open_db(b"inner", **options)
-            with database.begin(write=True, db=inner) as transaction:
-                transaction.put(b"a", b"x")
-        with pytest.raises(UsageError, match="databases with names"):
-            open_source(tmp_path / name)
+@pytest.mark.parametrize("options", [{}, {"dupsort": True}])
+def test_databases_with_names_or_several_values_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path / "set"), max_dbs=2) as database:
+        inner = database.open_db(b"inner", **options)
+        with database.begin(write=True, db=inner) as transaction:
+            transaction.put(b"a", b"x")
+    with pytest.raises(UsageError, match="databases with names"):
+        open_source(tmp_path / "set")
 
 
 # ------------------------------------------------------------------------------------------ damage
@@ -274,14 +270,13 @@ def test_damaged_files_never_crash(tmp_path: Path) -> None:
     is not this one."""
 
     def read(path: str) -> Any:
-
         try:
             return look._read(path, re.compile(b"$^"), 1000, 0, b"")
         except look.BadLmdbError as error:
             return str(error)
 
     random = np.random.default_rng(0)
-    path = write(tmp_path / "set", {b"%04d" % i: random.bytes(5 if i % 9 else 3000) for i in range(400)})
+    path = write(tmp_path / "set", {b"%04d" % i: random.bytes(5 if i % 9 else 3000) for i in range(300)})
     data, broken, refused, died = (path / "data.mdb").read_bytes(), tmp_path / "broken.lmdb", 0, 0
     with IsolatedCalls(60, "it") as child:
         for one in damaged(data):
@@ -296,8 +291,7 @@ def test_damaged_files_never_crash(tmp_path: Path) -> None:
                 continue
             keys = [key for key, *_ in found]
             assert keys == sorted(set(keys))
-            for _, offset, size, _ in found:
-                assert 0 <= offset <= offset + size <= len(one)
+            assert all(0 <= offset <= offset + size <= len(one) for _, offset, size, _ in found)
     assert refused > 5
     assert died
 
@@ -347,22 +341,6 @@ def test_the_command_packs_and_leaves_the_database_alone(tmp_path: Path) -> None
     assert states_of(path) == before
 
 
-@pytest.mark.parametrize(
-    ("words", "values"),
-    [
-        ("text recognition", text_recognition([jpeg(i) for i in range(3)], list("abc"))),
-        ("image files by their keys", {b"a%d" % i: jpeg(i) for i in range(3)}),
-        ("folder2lmdb", folder2lmdb([(jpeg(i), 1) for i in range(3)])),
-        ("Caffe's Datum", {b"%d" % i: datum(jpeg(i), 2) for i in range(3)}),
-    ],
-)
-def test_inspect_says_which_scheme_it_is(words: str, values: dict[bytes, bytes], tmp_path: Path) -> None:
-    ran = run_here("inspect", write(tmp_path / "set", values))
-    assert (ran.code, words in ran.out.splitlines()[0]) == (0, True), ran
-    assert ["samples", "3"] in [line.split() for line in ran.out.splitlines()]
-    assert f"rawpack pack {tmp_path}/set DST" in ran.out
-
-
 def rows(*boxes: tuple[float, ...]) -> bytes:
     return np.array(boxes, np.float64).tobytes()
 
@@ -390,7 +368,6 @@ def test_rows_of_numbers_are_boxes_that_move_with_crops(end: str, tmp_path: Path
     ("value", "words"),
     [
         (rows((1, 0.5, 0.5, 0.5, 1.5)), "key b.txt: row 0 is 1, 0.5, 0.5, 0.5, 1.5, and not a class number, x, y"),
-        (rows((0.5, 0.5, 0.5, 0.5, 0.5)), "key b.txt: row 0 is 0.5, 0.5, 0.5, 0.5, 0.5, and not a class number"),
         (rows((1, 0.5, float("nan"), 0.5, 0.5)), "key b.txt: row 0 is 1, 0.5, nan, 0.5, 0.5"),
         (np.ones(5, np.float32).tobytes(), "key b.txt: 20 bytes are not rows of five float64"),
     ],
