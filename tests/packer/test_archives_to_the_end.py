@@ -96,6 +96,9 @@ def pixels(members: Mapping[str, bytes]) -> dict[str, bytes]:
     return {name: np.asarray(Image.open(io.BytesIO(data))).tobytes() for name, data in members.items()}
 
 
+ANTS = pixels({path[2:]: data for path, data in of_class("ant").items()})
+ALL = pixels({path[2:]: data for path, data in PHOTOS.items()})
+
 # ---- after the mark of the end
 
 TWO = (tar(of_class("ant")), tar(of_class("bee")))
@@ -113,8 +116,7 @@ def test_members_after_the_mark_of_the_end_are_an_error(tmp_path: Path, name: st
     """Archives joined by `cat`, and a lone block of zeros, are refused; --skip-unreadable packs what is before that."""
     refused(tmp_path / name, JOINED[name], "more members follow the mark of its end", "ONE.tar::TWO.tar")
     before = with_unreadable(tmp_path / name)
-    ants = {path[len("p/") :]: data for path, data in of_class("ant").items()}
-    assert before.items() <= pixels(ants).items()
+    assert before.items() <= ANTS.items()
     assert len(before) == (2 if name == "one-block.tar" else 4)
 
 
@@ -136,7 +138,7 @@ def test_zeros_at_the_end_are_nothing(tmp_path: Path, name: str) -> None:
     """Any number of them; and one archive in two gzip streams, or after a program, is one archive."""
     (tmp_path / name).write_bytes(SOUND[name])
     assert strict(tmp_path / name, tmp_path / "store", "--size", "keep") == Ran(0, "", "")
-    assert packed(tmp_path / "store") == pixels({path[2:]: data for path, data in of_class("ant").items()})
+    assert packed(tmp_path / "store") == ANTS
 
 
 @pytest.mark.parametrize("flags", ["-V label", "-G", "--format=v7", "-b 1", "append"])
@@ -150,13 +152,13 @@ def test_what_tar_writes_has_nothing_after_its_end(tmp_path: Path, flags: str) -
         command = "tar cf a.tar p/ant && tar cf b.tar p/bee p/cow && tar -Af a.tar b.tar"
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     assert strict(tmp_path / "a.tar", tmp_path / "store", "--size", "keep") == Ran(0, "", "")
-    assert packed(tmp_path / "store") == pixels({path[2:]: data for path, data in PHOTOS.items()})
+    assert packed(tmp_path / "store") == ALL
 
 
 def test_every_cut_of_a_tar_is_refused_by_name(tmp_path: Path) -> None:
     """Wherever a download stopped, also within the padding of a member, and what is whole can be packed."""
     whole, path = tar(of_class("ant")), tmp_path / "cut.tar"
-    end, whole_members = len(whole.rstrip(b"\0")), pixels({name[2:]: data for name, data in of_class("ant").items()})
+    end = len(whole.rstrip(b"\0"))
     for cut in [*range(600, end + 512 - end % 512, 97), end + 1]:
         path.write_bytes(whole[:cut])
         with pytest.raises(PackError, match=r"cut\.tar cannot be read to its end: .*; \d members? before that"):
@@ -164,7 +166,7 @@ def test_every_cut_of_a_tar_is_refused_by_name(tmp_path: Path) -> None:
     path.write_bytes(whole[: whole.index(b"p/ant/3.png") - 5])  # within padding
     found = with_unreadable(path)
     assert len(found) == 3
-    assert found.items() <= whole_members.items()
+    assert found.items() <= ANTS.items()
 
 
 # ---- archives in archives
@@ -319,18 +321,17 @@ def test_a_split_zip_is_refused_with_the_command_that_joins_it(tmp_path: Path) -
 @pytest.mark.parametrize("form", ["zip", "tar"])
 def test_a_member_without_a_name_is_an_error(tmp_path: Path, form: str) -> None:
     """It may be an image, and no key can name it."""
-    path = tmp_path / f"a.{form}"
+    path, name = tmp_path / f"a.{form}", b"p/ant/1.png"
     if form == "tar":
         data = bytearray(tar(PHOTOS))
-        at = data.index(b"p/ant/1.png\0")
+        at = data.index(name + b"\0")
         data[at : at + 100] = bytes(100)
         data[at + 148 : at + 156] = b" " * 8
         data[at + 148 : at + 156] = b"%06o\0 " % sum(data[at : at + 512])
     else:
-        data, name = bytearray(zipped(PHOTOS)), b"p/ant/1.png"
+        data = bytearray(zipped(PHOTOS))
         at, end = entry(data, 1), data.rindex(b"PK\5\6")
-        (length,) = struct.unpack_from("<L", data, end + 12)
-        struct.pack_into("<L", data, end + 12, length - len(name))
+        struct.pack_into("<L", data, end + 12, struct.unpack_from("<L", data, end + 12)[0] - len(name))
         data[at + 28 : at + 30] = bytes(2)
         del data[at + 46 : at + 46 + len(name)]
     refused(path, data, "has no name" if form == "tar" else "is 'p/ant/1.png', and its directory calls it ''")
@@ -379,7 +380,7 @@ def test_a_zip_whose_directory_has_other_members_than_it_is_an_error(tmp_path: P
     refused(tmp_path / "a.zip", data, "a.zip cannot be read to its end", message)
     rest = with_unreadable(tmp_path / "a.zip")
     assert len(rest) == 11
-    assert rest.items() <= pixels({path[len("p/") :]: image for path, image in PHOTOS.items()}).items()
+    assert rest.items() <= ALL.items()
 
 
 # ---- random damage
@@ -474,36 +475,36 @@ import os, pathlib, signal, sys
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.table import process_file
 from rawpack_packer.sources.table.remote_files import Spool
-{before}
-spool = Spool(pathlib.Path(sys.argv[1]), 1 << 30)
-sources = [open_source(path, spool=spool) for path in sys.argv[2:]]
-print("opened", *map(len, sources), flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-IN_MIDDLE = """
-write = process_file._UnnamedFile.add
-def add(self, pieces):
-    write(self, pieces)
-    print("writing", flush=True)
+def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-process_file._UnnamedFile.add = add
+if sys.argv[1] == "writing":
+    write = process_file._UnnamedFile.add
+    process_file._UnnamedFile.add = lambda self, pieces: (write(self, pieces), print("writing", flush=True), killed())
+spool = Spool(pathlib.Path(sys.argv[2]), 1 << 30)
+sources = [open_source(path, spool=spool) for path in sys.argv[3:]]
+print("opened", *map(len, sources), flush=True)
+killed()
 """
 
 
 @pytest.mark.parametrize(
-    ("names", "before"),
-    [(["a.tar", "a.tar.gz", "a.tar.bz2", "a.zip"], ""), (["a.tar.gz"], IN_MIDDLE), (["a.tar.bz2"], IN_MIDDLE)],
-)  # the other archives have no index to be killed in
+    ("names", "when"),
+    [
+        (["a.tar", "a.tar.gz", "a.tar.bz2", "a.zip"], "opened 12 12 12 12"),
+        (["a.tar.gz"], "writing"),
+        (["a.tar.bz2"], "writing"),  # the other archives have no index to be killed in
+    ],
+)
 def test_a_killed_command_leaves_nothing_in_the_folder_for_temporary_files(
-    forks: Forks, tmp_path: Path, names: list[str], before: str
+    forks: Forks, tmp_path: Path, names: list[str], when: str
 ) -> None:
     """`kill -9` while an archive is looked through, or after that; nor anywhere else, before there is a store."""
     for name in names:
         (tmp_path / name).write_bytes(KINDS[name])
     (tmp_path / "tmp").mkdir()
     paths = [tmp_path / name for name in names]
-    ran = forks.run(STOPS.format(before=before), tmp_path / "spool", *paths, TMPDIR=str(tmp_path / "tmp"))
-    assert (ran.code, ran.out) == (-signal.SIGKILL, "writing\n" if before else "opened 12 12 12 12\n"), ran
+    ran = forks.run(STOPS, when, tmp_path / "spool", *paths, TMPDIR=str(tmp_path / "tmp"))
+    assert (ran.code, ran.out) == (-signal.SIGKILL, f"{when}\n"), ran
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not (tmp_path / "spool").exists()
 

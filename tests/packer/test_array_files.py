@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from pictures import picture
 from PIL import Image
 from running import pack, run_here
 from test_hdf5_by_hand import here, looked_at_here  # noqa: F401
+from test_source_arrays import idx
 from test_source_conformance import write_again
 
 from rawpack import Reader
@@ -173,10 +173,6 @@ def test_splits_of_hdf5(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------ folders
-
-
-def idx(array: np.ndarray[Any, Any]) -> bytes:
-    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ What is right is said by numpy's own moves of axes.
 from __future__ import annotations
 
 import gzip
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from running import pack, reader_of
+from test_source_arrays import idx
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -50,8 +50,7 @@ def written(folder: Path, kind: str, images: NDArray[Any]) -> Path:
         with h5py.File(path, "w") as file:
             file["images"], file["label"] = images, np.arange(COUNT) % 3
     else:
-        head = bytes([0, 0, 8, images.ndim]) + struct.pack(f">{images.ndim}I", *images.shape)
-        path.write_bytes(gzip.compress(head + images.tobytes()))
+        path.write_bytes(gzip.compress(idx(images)))
     return path
 
 

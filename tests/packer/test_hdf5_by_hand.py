@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from pictures import picture, save
+from pictures import encoded, picture
 from running import reason_of, run_here
 from test_source_conformance import write_again
 
@@ -39,9 +39,8 @@ def images(count: int = COUNT, height: int = 12, width: int = 10) -> np.ndarray[
     return np.stack([picture(height, width, i) for i in range(count)])
 
 
-def jpegs(folder: Path, count: int = COUNT) -> list[bytes]:
-    made = folder.parent / f"{folder.name}-jpegs"
-    return [save(made / f"{i}.jpg", picture(20 + i, 30, i)).read_bytes() for i in range(count)]
+def jpegs(count: int) -> list[bytes]:
+    return [encoded(picture(20 + i, 30, i), "JPEG") for i in range(count)]
 
 
 def put_bytes(group: h5py.Group, name: str, values: Sequence[bytes]) -> None:
@@ -88,7 +87,7 @@ class TestImageFiles(SourceConformance):
         path = folder / "set.hdf5"
         if not path.exists():
             with h5py.File(path, "w") as file:
-                put_bytes(file, "train/image", [*jpegs(folder, COUNT - 1), b"none"])
+                put_bytes(file, "train/image", [*jpegs(COUNT - 1), b"none"])
                 file["train/label"] = [["cat", "dog"][i % 2] for i in range(COUNT)]
                 ragged = file.create_dataset("train/points", (COUNT,), h5py.vlen_dtype(np.float32))
                 for i in range(COUNT):
@@ -258,7 +257,7 @@ def test_a_read_that_fails_says_nothing_about_the_values(
     path, image = tmp_path / "set.h5", images(8)
     with h5py.File(path, "w") as file:
         if values == "files":
-            put_bytes(file, "x", jpegs(tmp_path, 8))
+            put_bytes(file, "x", jpegs(8))
         elif values == "one by one":
             for i in range(8):
                 file[f"x/{i}"] = image[i]
@@ -302,7 +301,7 @@ def test_a_look_at_the_file_that_cannot_read_it_says_so(
     """As h5py raises it; and not that there is no such data set, or that it has no image files."""
     path = tmp_path / "set.h5"
     with h5py.File(path, "w") as file:
-        put_bytes(file, "x", jpegs(tmp_path, 2))
+        put_bytes(file, "x", jpegs(2))
 
     def opened(file: h5py.File, name: str) -> h5py.Dataset:
         raise kind("Unable to open object (file read failed: time = now\n, errno = 5, error message = 'a message')")

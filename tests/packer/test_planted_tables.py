@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from archived import tar
-from pictures import encoded, picture, save
-from test_saved_tables import SMALL, _first, opens, plant, quiet, stop
+from pictures import picture, save
+from test_saved_tables import SMALL, _first, opens, plant, quiet, sources, stop
 
 from rawpack_packer.job import saved_tables
 from rawpack_packer.job.saved_tables import SavedTables, TablesNote
@@ -21,27 +20,7 @@ from rawpack_packer.sources import open_source
 from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.sources.table.saved import Loading, Places
 
-__all__ = ["opens"]
-
-
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sources, each beside others that no command names."""
-    root = tmp_path_factory.mktemp("sources")
-    images = {f"{'ab'[i % 2]}/{i}.jpg": encoded(picture(40, 60, i), "JPEG", quality=95) for i in range(8)}
-    for name, image in images.items():
-        (root / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / "photos" / name).write_bytes(image)
-    for split in "train", "val":
-        (root / "divided" / split / "a").mkdir(parents=True)
-        (root / "divided" / split / "a" / "0.jpg").write_bytes(images["a/0.jpg"])
-    rows = [f"photos/{name},{name[0]},{i // 6}" for i, name in enumerate(images)]
-    (root / "list.csv").write_text("\n".join(["path,label,fold", *rows]) + "\n")
-    for name in ("photos.tar", "other.tar"):
-        (root / name).write_bytes(tar(images))
-    np.save(root / "x.npy", np.zeros((8, 4, 4, 3), np.uint8))
-    np.save(root / "other.npy", np.zeros((8, 4, 4, 3), np.uint8))
-    return root
+__all__ = ["opens", "sources"]
 
 
 class Saved:

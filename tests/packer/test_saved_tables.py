@@ -42,17 +42,21 @@ COMMIT = "rawpack_packer.job.job.commit_store"
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of classes, a listing of it, and archives of it."""
+    """A folder of classes, a listing of it, archives of it, arrays, and splits; some beside others of their kind."""
     root = tmp_path_factory.mktemp("sources")
     images = [encoded(picture(40, 60, k), "JPEG", quality=95) for k in range(8)]
     photos = {f"photos/{'ab'[i % 2]}/{i}.jpg": image for i, image in enumerate(images)}
-    for name, image in photos.items():
+    divided = {f"divided/{split}/a/0.jpg": images[0] for split in ("train", "val")}
+    for name, image in (photos | divided).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(image)
     rows = [f"{name},{'ab'[i % 2]},{i // 6}" for i, name in enumerate(photos)]
     (root / "list.csv").write_text("\n".join(["path,label,fold", *rows]) + "\n")
     (root / "photos.zip").write_bytes(zipped(photos))
-    (root / "photos.tar").write_bytes(tar(photos | {"photos/a/bad.jpg": b"no image"}))
+    for name in ("photos.tar", "other.tar"):
+        (root / name).write_bytes(tar(photos | {"photos/a/bad.jpg": b"no image"}))
+    for name in ("x.npy", "other.npy"):
+        np.save(root / name, np.zeros((8, 4, 4, 3), np.uint8))
     for number in range(2):
         members = {f"{i}.jpg": images[i] for i in range(4 * number, 4 * number + 4)}
         (root / f"train-{number}.tar").write_bytes(tar(members))
