@@ -258,7 +258,7 @@ def test_damage_never_ends_in_anything_but_our_errors(name: str, rounds: int, tm
             file["hashes"] = {}
     (root / "index.json").write_text(json.dumps(index))
     files = {path: path.read_bytes() for path in sorted(root.iterdir())}
-    options = {"image_column": {**OF_IMAGES, "litdata/chw": "image:chw"}.get(name)}
+    options: dict[str, Any] = {"image_column": {**OF_IMAGES, "litdata/chw": "image:chw"}.get(name)}
     for _ in range(rounds):
         path = draw.choice([*files])
         path.write_bytes(some_bytes(files[path], draw))

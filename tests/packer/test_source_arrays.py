@@ -266,9 +266,9 @@ def bad_files(folder: Path) -> list[str]:
     }
     entry = npz.index(b"PK\1\2")
     for name, at, byte in (("encrypted", 8, 1), ("method", 10, 97), ("directory", 33, 255), ("checksum", 16, 1)):
-        data = bytearray(npz)
-        data[entry + at] ^= byte
-        contents[f"{name}.npz"] = bytes(data)
+        changed = bytearray(npz)
+        changed[entry + at] ^= byte
+        contents[f"{name}.npz"] = bytes(changed)
     for name, other in {
         "open.npy": b"(9, 3(, ", "nul.npy": b"(9, 3\0, ", "negative.npy": b"(-1, 3), ",
         "wide.npy": b"(%d, 3), " % 10**50, "call.npy": b"(9, f()), ",
