@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import rejects_of
 from pictures import picture, save
-from running import run_here
+from running import reader_of, run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -39,9 +40,8 @@ def only_the_last_is_bad(source: Source, words: str) -> None:
         source.part(last, last + 1)[0]
 
 
-@pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize(
-    ("bad", "words"), [("x", "'x' is not a number"), ("", "is empty, and the other sides"), ("[1]", "is not a number")]
+    ("bad", "words", "share"), [("x", "'x' is not a number", True), ("", "is empty, and the other sides", False)]
 )
 def test_a_row_of_a_listing(bad: str, words: str, share: bool, tmp_path: Path) -> None:
     """The line and the column are named; all other boxes are as they would be without it."""
@@ -69,8 +69,6 @@ def test_one_box_in_pixels_among_shares(tmp_path: Path) -> None:
     [
         ({"bbox": [[1, 2, 3]], "category": ["cat"]}, "bbox is not four numbers"),
         ({"bbox": [[1, 2, 3, 4]], "category": []}, "its lists differ in length"),
-        ({"bbox": [[1, 2, 3, None]], "category": ["cat"]}, "bbox is not four numbers"),
-        ({"category": ["cat"]}, "bbox is not four numbers"),
         ([{"bbox": [1, 2, 3, 4], "category": [1]}], "category is not one name"),
         (7, "it is no object of lists"),
     ],
@@ -85,7 +83,7 @@ def test_objects_of_a_row(bad: Any, words: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("words", ["[[1, 2, 3]]", "cat", "[[1, 2, 3, 4, 5, 6]]"])
+@pytest.mark.parametrize("words", ["[[1, 2, 3]]", "cat"])
 def test_a_declared_cell_of_boxes(words: str, tmp_path: Path) -> None:
     photos(tmp_path)
     rows = [f'{i}.jpg,"[[6, 4, 30, 20, 0]]"' for i in range(3)] + [f'3.jpg,"{words}"']
@@ -93,7 +91,7 @@ def test_a_declared_cell_of_boxes(words: str, tmp_path: Path) -> None:
     only_the_last_is_bad(open_source(tmp_path / "set.csv", fields=["boxes:xyxy"]), "line 5, column 2")
 
 
-@pytest.mark.parametrize("folder", ["images", "JPEGImages", "plain", "a/images/b"])
+@pytest.mark.parametrize("folder", ["JPEGImages", "plain", "a/images/b"])
 def test_the_text_beside_an_image_is_read_wherever_none_is_in_labels(folder: str, tmp_path: Path) -> None:
     """The printed command reads what the refusal speaks of; two texts that differ are not chosen from."""
     root = tmp_path / "set"
@@ -128,23 +126,19 @@ def coco(file: Path, *names: str, classes: tuple[str, ...] = ("cat", "dog")) -> 
     file.write_text(json.dumps(tree))
 
 
-@pytest.mark.parametrize("captions", [False, True])
-@pytest.mark.parametrize("bad", [{}, {"image_id": None}, {"image_id": [1]}])
+@pytest.mark.parametrize(("bad", "captions"), [({}, False), ({"image_id": None}, True), ({"image_id": [1]}, False)])
 def test_an_annotation_that_does_not_say_of_which_image_it_is(
     bad: dict[str, Any], captions: bool, tmp_path: Path
 ) -> None:
     """It is left out and counted; all others are as they would be without it."""
-    if captions and bad.get("image_id"):
-        bad = {}  # a caption is read with its id, or not at all
     photos(tmp_path)
     coco(tmp_path / "set.json", *(f"{i}.jpg" for i in range(4)))
     tree = json.loads((tmp_path / "set.json").read_text())
     if captions:
         del tree["categories"]
         tree["annotations"] = [{"image_id": i, "caption": "a cat"} for i in range(4)]
-    one = tree["annotations"][2]
-    del one["image_id"]
-    one |= bad
+    del tree["annotations"][2]["image_id"]
+    tree["annotations"][2] |= bad
     (tmp_path / "set.json").write_text(json.dumps(tree))
     source = open_source(tmp_path / "set.json")
     line = "1 annotation of an image that is not listed, left out: $.annotations[2] without an image_id"
@@ -154,15 +148,14 @@ def test_an_annotation_that_does_not_say_of_which_image_it_is(
     assert counts == [1, 1, 0, 1]
 
 
-@pytest.mark.parametrize("at", [0, 3])
 @pytest.mark.parametrize(
-    ("bad", "words"),
+    ("bad", "words", "at"),
     [
-        ([{"bbox": None, "category": 0}], "bbox is not four numbers"),
-        ([{"bbox": [1, 1], "category": 0}], "bbox is not four numbers"),
-        ({"bbox": [[1, 1, 2, 2]], "category": [0, 1]}, "its lists differ in length"),
-        ([{"bbox": [1, 1, 2, 2], "category": 0.5}], "category is not one name or whole number"),
-        ("words", "it is no object of lists"),
+        ([{"bbox": None, "category": 0}], "bbox is not four numbers", 0),
+        ([{"bbox": [1, 1], "category": 0}], "bbox is not four numbers", 3),
+        ({"bbox": [[1, 1, 2, 2]], "category": [0, 1]}, "its lists differ in length", 0),
+        ([{"bbox": [1, 1, 2, 2], "category": 0.5}], "category is not one name or whole number", 3),
+        ("words", "it is no object of lists", 0),
     ],
 )
 def test_objects_of_a_dataset_in_memory(bad: Any, words: str, at: int, tmp_path: Path) -> None:
@@ -185,9 +178,7 @@ def test_objects_of_a_dataset_in_memory(bad: Any, words: str, at: int, tmp_path:
 @pytest.mark.parametrize(
     ("file", "images", "names"),
     [
-        ("annotations/instances_{}.json", "{}", ("train2017", "val2017")),
         ("labels/{}.json", "images/{}", ("north", "south")),
-        ("{}/_annotations.coco.json", "{}", ("train", "valid")),
         ("json/{}.json", "{}", ("2023", "2024")),
     ],
 )
@@ -208,12 +199,11 @@ def test_folders_of_coco_are_splits(file: str, images: str, names: tuple[str, ..
 ENDS = "tar zip parquet tfrecord mp4 json csv jsonl npz npy h5 rec mdb yaml tar.gz of-00002"
 
 
-@pytest.mark.parametrize("bytes_", [LFS, HTML])
-@pytest.mark.parametrize("name", [f"x.{end}" for end in ENDS.split()])
-def test_what_stands_for_a_file_is_named(name: str, bytes_: bytes, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(bytes_)
-    with pytest.raises(UsageError, match="a pointer of Git LFS" if bytes_ == LFS else "a page of HTML"):
-        open_source(tmp_path / name)
+@pytest.mark.parametrize(("end", "pointer"), [(end, bool(n % 2)) for n, end in enumerate(ENDS.split())])
+def test_what_stands_for_a_file_is_named(end: str, pointer: bool, tmp_path: Path) -> None:
+    (tmp_path / f"x.{end}").write_bytes(LFS if pointer else HTML)
+    with pytest.raises(UsageError, match="a pointer of Git LFS" if pointer else "a page of HTML"):
+        open_source(tmp_path / f"x.{end}")
 
 
 @pytest.mark.parametrize("bytes_", [LFS, HTML])
@@ -232,21 +222,16 @@ def test_arrays_are_partners_of_images(tmp_path: Path) -> None:
     flows = np.random.default_rng(0).normal(size=(2, 40, 60, 2)).astype(np.float32)
     for i, flow in enumerate(flows):
         np.save(tmp_path / f"f/{i}.npy", flow)
-    ran = run_here(
-        "pack", "--workers", 0, "--size", "keep", "--images", f"flow={tmp_path}/f", "--field", "flow:flow",
-        tmp_path / "x", tmp_path / "out",
-    )  # fmt: skip
-    assert ran.code == 0, ran
-    with Reader(tmp_path / "out") as reader:
-        np.testing.assert_array_equal(reader[1]["flow"], flows[1])
+    images, fields = {"flow": tmp_path / "f"}, {"flow": "flow"}
+    reader = reader_of(tmp_path / "x", tmp_path / "out", size="keep", workers=0, images=images, fields=fields)
+    np.testing.assert_array_equal(reader[1]["flow"], flows[1])
 
 
-BAD_CELLS = [("1", "n/a"), ("1", "NA"), ("1", ""), ("0.5", "?"), ("[1, 2]", "[3]"), ("[1, 2]", "x"), ("true", "7")]
+BAD_CELLS = [("1", "n/a"), ("1", "NA"), ("1", ""), ("0.5", "?"), ("0.5", "?"), ("[1, 2]", "[3]"), ("true", "7")]
 
 
-@pytest.mark.parametrize("at", [0, 3])
-@pytest.mark.parametrize(("good", "bad"), BAD_CELLS)
-def test_a_cell_in_a_column_of_numbers(good: str, bad: str, at: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("at", "good", "bad"), [(3 * (n % 2), *cells) for n, cells in enumerate(BAD_CELLS)])
+def test_a_cell_in_a_column_of_numbers(at: int, good: str, bad: str, tmp_path: Path) -> None:
     """Wherever it is, also where it is the first; the column is what most of its cells are."""
     photos(tmp_path)
     cells = [bad if i == at else good for i in range(4)]
@@ -258,8 +243,6 @@ def test_a_cell_in_a_column_of_numbers(good: str, bad: str, at: int, tmp_path: P
                 source[i]
         else:
             assert np.asarray(source[i].fields["n"]).tolist() == json.loads(good)
-    ran = run_here("pack", "--workers", 0, tmp_path / "set.csv", tmp_path / "s", "--size", 8, "--max-rejects", 1)
-    assert (ran.code, len(Reader(tmp_path / "s"))) == (0, 3) if bad != "[3]" else (ran.code == 0)
 
 
 @pytest.mark.parametrize("cells", [["007", "100", "200", "300"], ["a1", "b2", "300", "x"], ["n/a", "x", "y", "z"]])
@@ -283,33 +266,30 @@ def test_a_label_among_numbers(classes: list[str], tmp_path: Path) -> None:
     assert source.info.counts["unlabelled"] == 0
 
 
-@pytest.mark.parametrize("at", [0, 2])
 @pytest.mark.parametrize(
-    ("line", "key", "words"),
+    ("line", "key", "words", "at"),
     [
-        ('{"path": "K.jpg", "n": 1, "text": "a', "K.jpg", "column 37: is not JSON"),
-        ('{"path": "K.jpg", "n": 1}', "K.jpg", r"column \(text\): is missing"),
-        ('{"path": "K.jpg", "n": 1, "text": "a", "m": 2}', "K.jpg", r"column \(m\): is not in other lines"),
-        ('{"path": K.jpg, "n": 1, "text": "a"}', "line N", "column 11: is not JSON"),
-        ('["K.jpg"]', "line N", "column 1: is not a JSON object"),
-        ('{"path": "1.jpg", "n": 1, "te', "line N", "column 30: is not JSON"),
+        ('{"path": "0.jpg", "n": 1, "text": "a', "0.jpg", "column 37: is not JSON", 0),
+        ('{"path": "2.jpg", "n": 1}', "2.jpg", r"column \(text\): is missing", 2),
+        ('{"path": "0.jpg", "n": 1}', "0.jpg", r"column \(text\): is missing", 0),
+        ('{"path": "2.jpg", "n": 1, "text": "a", "m": 2}', "2.jpg", r"column \(m\): is not in other lines", 2),
+        ('{"path": 0.jpg, "n": 1, "text": "a"}', "line 1", "column 11: is not JSON", 0),
+        ('["2.jpg"]', "line 3", "column 1: is not a JSON object", 2),
+        ('{"path": "1.jpg", "n": 1, "te', "line 1", "column 30: is not JSON", 0),
     ],
 )
 def test_a_broken_line_of_json(line: str, key: str, words: str, at: int, tmp_path: Path) -> None:
     """It is one reject, by its path where that can be read and is no other's, or else by its number."""
     photos(tmp_path)
     lines = [json.dumps({"path": f"{i}.jpg", "n": i, "text": f"t{i}"}) for i in range(4)]
-    lines[at] = line.replace("K", str(at))
+    lines[at] = line
     (tmp_path / "set.jsonl").write_text("\n".join(lines))
-    ran = run_here("pack", "--workers", 0, tmp_path / "set.jsonl", tmp_path / "s", "--size", 8, "--max-rejects", 1)
-    assert ran.code == 0, ran.err
-    reject = json.loads((tmp_path / "s/rejects.jsonl").read_text())
-    assert reject["key"] == key.replace("K", str(at)).replace("N", str(at + 1))
+    reader = reader_of(tmp_path / "set.jsonl", tmp_path / "s", workers=0, size=8, max_rejects=1)
+    (reject,) = rejects_of(tmp_path / "s")
+    assert (reject["key"], reject["reason"]) == (key, "bad_field")
     assert re.match(rf"line {at + 1}, {words}", reject["detail"])
-    packed = {sample["key"]: (sample["n"], sample["text"]) for sample in Reader(tmp_path / "s")}
+    packed = {sample["key"]: (sample["n"], sample["text"]) for sample in reader}
     assert packed == {f"{i}.jpg": (i, f"t{i}") for i in range(4) if i != at}
-    strict = run_here("pack", "--workers", 0, tmp_path / "set.jsonl", tmp_path / "t", "--size", 8)
-    assert (strict.code, "bad_field 1" in strict.err) == (1, True)
 
 
 @pytest.mark.parametrize("indent", [None, 1])
@@ -363,10 +343,10 @@ def test_a_table_of_new_fields_is_read_whole(tmp_path: Path) -> None:
         read_keyed(tmp_path / "new.jsonl", None, {}, {})
 
 
-@pytest.mark.parametrize("number", [7, 999])
-def test_a_class_without_a_name(number: int, tmp_path: Path) -> None:
+def test_a_class_without_a_name(tmp_path: Path) -> None:
     """In YOLO's text files and in COCO's JSON: the file, the line or the annotation, and the number."""
     photos(tmp_path / "set/images")
+    number = 7
     (tmp_path / "set/labels").mkdir()
     (tmp_path / "set/classes.txt").write_text("cat\ndog\n")
     for i in range(4):
