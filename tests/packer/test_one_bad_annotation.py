@@ -227,7 +227,7 @@ def test_arrays_are_partners_of_images(tmp_path: Path) -> None:
     np.testing.assert_array_equal(reader[1]["flow"], flows[1])
 
 
-BAD_CELLS = [("1", "n/a"), ("1", "NA"), ("1", ""), ("0.5", "?"), ("0.5", "?"), ("[1, 2]", "[3]"), ("true", "7")]
+BAD_CELLS = [("1", "n/a"), ("1", "NA"), ("1", ""), ("0.5", "?"), ("[1, 2]", "[3]"), ("true", "7")]
 
 
 @pytest.mark.parametrize(("at", "good", "bad"), [(3 * (n % 2), *cells) for n, cells in enumerate(BAD_CELLS)])
