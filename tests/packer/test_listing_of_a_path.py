@@ -34,31 +34,22 @@ def scanned() -> Iterator[list[str]]:
 
 
 def test_each_folder_is_listed_once_whoever_asks(tmp_path: Path, scanned: list[str]) -> None:
+    """A folder, one in it, and one beside it share what was read."""
     (tmp_path / "set/train/cat").mkdir(parents=True)
     (tmp_path / "set/.hidden").touch()
     (tmp_path / "set/a.txt").touch()
     whole = Listing(tmp_path / "set")
-    split = Listing(tmp_path / "set/test")
     for _ in range(2):
         assert whole.names == {"train": True, "a.txt": False}
         assert dict(whole.all_names()) == whole.names
         assert (whole / "train").names == {"cat": True}
-        assert (whole / "train").above.path == whole.path
-        assert split.above.names == whole.names
-        assert split.above / "test" is split
-    assert scanned == ["set", "train", "set"]
-
-
-def test_a_folder_of_more_names_is_cut_until_all_are_asked_for(tmp_path: Path, scanned: list[str]) -> None:
-    for number in range(7):
-        (tmp_path / str(number)).touch()
-    with mock.patch.object(module, "MOST_NAMES", 3):
-        cut = Listing(tmp_path)
-        assert len(cut.names) == 4
-        assert next(cut.all_names())[0] in cut.names
-        assert len(scanned) == 1
-        assert sorted(name for name, _ in cut.all_names()) == [*"0123456"]
-        assert len(scanned) == 2
+        for split in ("train", "test"):
+            assert (whole / split).above.names == whole.names
+            assert (whole / split).holds("../a.txt")
+        assert (whole / "a/b").above.path == tmp_path / "set/a"
+        assert whole.holds("a.txt")
+        assert not whole.holds("y.txt")
+    assert scanned == ["set", "train"]
 
 
 def test_what_cannot_be_looked_into_shows_nothing(tmp_path: Path) -> None:
@@ -119,19 +110,6 @@ def test_a_url_has_the_path_of_its_file(url: str, file: str) -> None:
     listing = Listing(url)
     assert (listing.is_url, listing.path.name, os.fspath(listing)) == (True, file, url)
     assert not any([listing.exists, listing.is_file, listing.is_dir, listing.names, listing.contents()])
-
-
-def test_a_path_in_a_folder_shares_what_was_read_of_it(tmp_path: Path, scanned: list[str]) -> None:
-    (tmp_path / "x.txt").touch()
-    whole = Listing(tmp_path)
-    assert whole.names == {"x.txt": False}
-    for name in ("train", "val"):
-        assert (whole / name).above.names == whole.names
-    assert (whole / "a/b").above.path == tmp_path / "a"
-    assert scanned == [tmp_path.name]
-    assert whole.holds("x.txt")
-    assert (whole / "train").holds("../x.txt")
-    assert not whole.holds("y.txt")
 
 
 # ---------------------------------------------------------------------------------------------- the scan after it
