@@ -92,19 +92,3 @@ def test_the_form_is_asked_for_and_all_can_be_kept_as_text(tmp_path: Path) -> No
     assert Reader(tmp_path / "b").classes == ("a", "b", "c")
     rawpack.pack(dataset, tmp_path / "c", workers=0, fields={"faces": "str"})
     assert '"bbox"' in Reader(tmp_path / "c")[0]["faces"]
-
-
-def test_the_real_features_of_hugging_face(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    number = datasets.Value("int64")
-    objects = {"id": number, "bbox": datasets.Sequence(datasets.Value("float32"), length=4),
-               "category": datasets.ClassLabel(names=NAMES), "note": datasets.Value("string")}  # fmt: skip
-    for form, kind, values in (
-        ("lists", {name: datasets.Sequence(one) for name, one in objects.items()}, OBJECTS),
-        ("one", [objects], [*map(_one_by_one, OBJECTS)]),
-        ("sequence", datasets.Sequence(objects), OBJECTS),
-    ):
-        features = datasets.Features({"image": datasets.Image(), "objects": kind})
-        made = datasets.Dataset.from_dict({"image": IMAGES, "objects": values}, features=features)
-        reader = reader_of(made, tmp_path / form, size="keep", workers=0)
-        assert ([one["boxes"].tolist() for one in reader], reader.classes) == (WANTED, tuple(NAMES)), form

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -114,23 +113,6 @@ class Coco:
 
     def __getitem__(self, i: int) -> tuple[Image.Image, list[dict[str, Any]]]:
         return Image.fromarray(picture(HEIGHT, WIDTH, i)), annotations(i)
-
-
-def test_coco_annotations_are_what_the_json_file_gives(tmp_path: Path) -> None:
-    images = tmp_path / "photos"
-    images.mkdir()
-    for i in range(5):
-        Image.fromarray(picture(HEIGHT, WIDTH, i)).save(images / f"{i}.png")
-    listed = [{"id": i, "file_name": f"{i}.png", "height": HEIGHT, "width": WIDTH} for i in range(5)]
-    things = [one for i in range(5) for one in annotations(i)]
-    whole = {"images": listed, "annotations": things, "categories": [*Coco.coco.cats.values()]}
-    (tmp_path / "coco.json").write_text(json.dumps(whole))
-    wanted = packed(tmp_path / "coco.json", tmp_path / "file", images=images, size="keep")
-    reader = packed(Coco(), tmp_path / "s")
-    assert reader.classes == wanted.classes == ("cat", "dog", "tree")
-    for i in range(5):
-        for name in ("boxes", "crowds", "image"):
-            np.testing.assert_array_equal(reader[i][name], wanted[i][name])
 
 
 def test_annotations_without_categories_keep_their_ids(tmp_path: Path) -> None:

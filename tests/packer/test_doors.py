@@ -13,11 +13,9 @@ from typing import Any
 
 import h5py
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from archived import tar
-from every_kind import OTHERS, TABLES, Files, pictures, png, written
+from every_kind import OTHERS, TABLES, Files, pictures, png
 from PIL import Image
 from running import run_here
 
@@ -172,24 +170,6 @@ def test_blanks_around_names(door: str, tmp_path: Path) -> None:
     source = opened(door, tmp_path, {"label": [" cat", "cat", "dog "]})
     assert source.info.classes == (("cat", "dog") if not BLANKS[door] else (" cat", "cat", "dog "))
     assert any("are one, 'cat'" in one for one in source.info.problems) != bool(BLANKS[door])
-
-
-@pytest.mark.parametrize(
-    ("end", "name"),
-    [*(("csv", name) for name in ("path", "File Name", "Photo", "where")), ("jsonl", "image"), ("parquet", "Photo")],
-)
-def test_what_is_a_path_column(end: str, name: str, tmp_path: Path) -> None:
-    """All other kinds hold their images themselves."""
-    columns = {name: ["0.png", "1.png", "2.png"], "label": [3, 1, 2]}
-    written(tmp_path, _pictures(columns))
-    rows = _rows(columns)
-    if end == "parquet":
-        pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    else:
-        lines = [",".join(columns), *(",".join(map(str, one.values())) for one in rows)]
-        (tmp_path / f"t.{end}").write_text("\n".join(map(json.dumps, rows) if end == "jsonl" else lines) + "\n")
-    source = open_source(tmp_path / f"t.{end}")
-    assert (source.info.kind, len(source), [*source.info.fields]) == ("listing", 3, ["label"])
 
 
 RECORDS = {"tfrecord": "data.tfrecord", "recordio": "data.rec", "webdataset": "data.tar"}

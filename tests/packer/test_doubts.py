@@ -65,33 +65,6 @@ def test_names_of_classes_that_may_be_a_mistake(kind: str, classes: list[str], l
     assert (store.classes, _classes(store)) == (tuple(classes), sorted(classes))
 
 
-@pytest.mark.parametrize(
-    ("kind", "depth", "classes"),
-    [("folder", 1, ["a", "a", "b"]), ("zip", 2, ["x", "x", "y"]), ("tar", 1, ["a", "a", "b"])],
-)
-def test_class_folders_two_deep(kind: str, depth: int, classes: list[str], tmp_path: Path) -> None:
-    """Folders of one name are one class."""
-    source = made(kind, tmp_path, ["a/x", "a/y", "b/x"])
-    assert _classes(settled(source, tmp_path, "are no classes of their own", label_depth=depth)) == classes
-
-
-@pytest.mark.parametrize(("depth", "labels"), [(1, ["any"] * 2), (2, ["oak", "yew"])])
-def test_the_folders_in_a_single_one_are_the_classes(depth: int, labels: list[str], tmp_path: Path) -> None:
-    source = made("folder", tmp_path, ["any/oak", "any/yew"])
-    assert open_source(source).info.classes == ("oak", "yew")
-    assert _classes(settled(source, tmp_path, "all images are in any/", label_depth=depth)) == labels
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_labels_that_begin_at_1_with_names(first: int, tmp_path: Path) -> None:
-    source, names = made("csv", tmp_path, ["1", "2"]), ("ash", "oak", "yew")
-    (tmp_path / "plain.txt").write_text("\n".join(names))
-    (tmp_path / "counted.txt").write_text("\n".join(f"{k} {name}" for k, name in enumerate(names, first)))
-    assert "labels begin at 1" in open_source(source, classes=tmp_path / "plain.txt").info.doubts[0]
-    info = open_source(source, classes=tmp_path / "counted.txt").info
-    assert (info.classes, info.empty_classes, info.doubts) == (names, (names[2 * first],), ())
-
-
 def packs_as_told(doubt: str, sets: Path) -> None:
     """The command in a doubt packs the splits, of which one has fewer classes, with the classes of all."""
     (command,) = re.findall("`rawpack (.*?) DST`", doubt)

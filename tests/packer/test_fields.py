@@ -29,7 +29,7 @@ from reading import WAYS
 from running import FORMATS, reader_of, run_here
 
 import rawpack_packer
-from rawpack import DecodeError, Reader, UsageError, Workers, verify
+from rawpack import DecodeError, Reader, UsageError, verify
 from rawpack.disk.manifest import Field
 from rawpack.pixels import png
 from rawpack.pixels.resize import fit_nearest
@@ -269,31 +269,7 @@ def test_ragged_arrays_are_the_callers(stores: Any) -> None:
     np.testing.assert_array_equal(reader[3]["boxes"], before)
 
 
-def test_several_stores_are_one_with_all_fields(stores: Any) -> None:
-    """Stores of two formats with the same fields are read as one, masks and boxes too; also from memory."""
-    reader = Reader([stores("memmap", True), stores("lmdb", True)], preload=True)
-    got = next(
-        iter(reader.batches(2 * COUNT, fields=["boxes", "mask", "words"], workers=Workers(2, backend="process")))
-    )
-    for row in range(2 * COUNT):
-        np.testing.assert_array_equal(got["boxes"][row], samples()[row % COUNT]["boxes"])
-        np.testing.assert_array_equal(got["mask"][row], masks_at(SIZE, row % COUNT)["mask"])
-    assert got["words"] == 2 * [sample["words"] for sample in samples()]
-    longest = reader.batches(4, fields=["boxes"], ragged=6, workers=0)
-    assert next(iter(longest))["boxes"].shape == (4, 6, 5)
-
-
 # ---------------------------------------------------------------------------------------------- dtypes
-
-
-@pytest.mark.parametrize(
-    ("said", "bits", "value"),
-    [("half", 16, 0.5), ("f", 32, 0.5), ("d[2]", 64, [0.1, 0.2]), (("<f8", (2,)), 64, [0.1, 0.2])],
-)
-def test_a_dtype_may_be_said_by_any_of_its_names(said: Any, bits: int, value: Any, tmp_path: Path) -> None:
-    reader = reader_of([{"image": picture(4, 4, 0), "v": value}], tmp_path / "s", fields={"v": said}, workers=0)
-    assert reader.fields["v"].dtype == f"float{bits}"
-    np.testing.assert_array_equal(reader[0]["v"], value)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import io
 import json
 import os
 import pickle
@@ -166,19 +165,12 @@ def test_keys_classes_and_the_folder_of_images_can_be_said(small: Callable[..., 
 
 @pytest.mark.parametrize(
     ("names", "words"),
-    [
-        (["a", "b", "a"], "line 3 has 'a' again"),
-        ([], "has no class: write one name per line"),
-        (b"a\nb\na\n", "names, line 3 has 'a' again"),
-        (b"a\n\nb\n", "names, line 2 has no name"),
-        (b"a\n\xff\n", "is not UTF-8 at byte 2"),
-    ],
+    [(b"a\nb\na\n", "names, line 3 has 'a' again"), (b"a\n\nb\n", "line 2 has no name"), (b"a\n\xff\n", "not UTF-8")],
 )
-def test_classes_have_names_of_their_own(names: list[str] | bytes, words: str, tmp_path: Path) -> None:
-    if isinstance(names, bytes):
-        (tmp_path / "names").write_bytes(names)
+def test_classes_have_names_of_their_own(names: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "names").write_bytes(names)
     with pytest.raises(UsageError, match=words):
-        classes_of(tmp_path / "names" if isinstance(names, bytes) else names)
+        classes_of(tmp_path / "names")
 
 
 def test_the_column_of_labels_may_be_declared(small: Callable[..., Path]) -> None:
@@ -206,15 +198,6 @@ def test_json_has_two_ways_to_say_nothing(small: Callable[..., Path]) -> None:
     numbers, arrays = ([np.asarray(source[i].fields[name]) for i in range(3)] for name in "nv")
     np.testing.assert_array_equal(numbers, [np.nan, np.nan, 0.5])
     assert [array.tolist() for array in arrays] == [[], [], [1, 2]]
-
-
-def test_windows_line_ends_and_empty_lines_do_no_harm(small: Callable[..., Path], tmp_path: Path) -> None:
-    """CRLF, lines without anything, and a last line without an end give what the plain listing gives."""
-    plain = small('path,name\n0.jpg,"a\nb"\n1.jpg,c\n')
-    odd = small('path,name\r\n\r\n0.jpg,"a\nb"\r\n\r\n1.jpg,c', "odd.csv")
-    stores = [Reader(pack(listing, tmp_path / listing.stem, "--size", 8)) for listing in (plain, odd)]
-    for i in range(2):
-        assert stores[0][i]["name"] == stores[1][i]["name"] == ["a\nb", "c"][i]
 
 
 @pytest.mark.parametrize(
@@ -258,22 +241,6 @@ def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- what is wrong
-
-
-@pytest.mark.parametrize("ending", [".csv", ".tsv"])
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_tables_as_excel_writes_them(ending: str, delimiter: str, mark: str, small: Callable[..., Path]) -> None:
-    text = io.StringIO()
-    rows = [["path", "label", "note", "n"], ["0.jpg", "pug", f'a{delimiter} "b"\nc', 1], ["1.jpg", "cat", "é", 2]]
-    csv.writer(text, delimiter=delimiter).writerows(rows)
-    listing = small(mark + text.getvalue(), f"table{ending}")
-    source = open_source(listing)
-    assert source.info.classes == ("cat", "pug")
-    found = [source.part(i, i + 1)[0].fields for i in range(2)]
-    assert [(int(one["label"]), one["note"], int(one["n"])) for one in found] == [  # type: ignore[call-overload]
-        (1, rows[1][2], 1), (0, "é", 2),
-    ]  # fmt: skip
 
 
 def test_missing_files_are_counted_and_the_first_named(small: Callable[..., Path]) -> None:

@@ -17,7 +17,7 @@ from folders import changed, rejects_of
 from pictures import picture, save
 from running import pack
 
-from rawpack import DecodeError, Reader, UsageError
+from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.fields import Boxes
 
@@ -68,71 +68,7 @@ def coco(tmp_path: Path) -> Path:
 # ---------------------------------------------------------------------------------------------- YOLO
 
 
-def test_yolo_boxes_become_corners_in_pixels(yolo: Path, tmp_path: Path) -> None:
-    """class, centre and size as shares of the image become left, top, right, bottom, class; images without a file are
-    kept, without boxes, and counted, as are classes without any; the folder is known for what it is."""
-    info = open_source(yolo).info
-    assert (info.counts["no_boxes"], info.empty_classes) == (1, ("yak",))
-    reader = Reader(pack(yolo, tmp_path / "s", "--size", "keep"))
-    assert reader.classes == ("cat", "dog", "owl", "yak")
-    assert list(reader.fields) == ["image", "boxes", "key"]
-    assert [reader[i]["key"] for i in range(3)] == [f"images/train/{i}.jpg" for i in range(3)]
-    # 60 wide, 40 high.
-    expected = [[24, 12, 36, 28, 0], [12, 28, 18, 32, 1]]
-    np.testing.assert_allclose(reader[0]["boxes"], expected, atol=1e-4)
-    assert reader[1]["boxes"].shape == (0, 5)
-    with pytest.raises(UsageError, match="no label, only boxes"):
-        reader.select(classes=["cat"])
-    assert reader[2]["boxes"].tolist() == [[0, 0, 32, 32, 2]]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("0 0.5 0.5 0.2 0.2\n0 0.5 0.5 0.2\n", "labels/train/0.txt, line 2, column 5: 4 values"),
-        (
-            "0 0.1 0.1 0.2 0.2 0.3 0.3 0.4\n",
-            "column 6: 8 values, but a box is class, x, y, width, height, and an outline",
-        ),
-        ("0 0.5 x 0.2 0.2\n", "labels/train/0.txt, line 1, column 3 (y): 'x': is not a fraction of the image"),
-        ("0 0.5 0.5 12 0.2\n", "line 1, column 4 (width): '12': is not a fraction of the image, from 0 to 1"),
-        ("7 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '7': there are 4 classes"),
-        ("0_1 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '0_1': is not a class number"),
-    ],
-)
-def test_a_bad_text_file_rejects_its_image(text: str, words: str, yolo: Path) -> None:
-    """The file, its line and column, and what is wrong."""
-    (yolo / "labels/train/0.txt").write_text(text)
-    with pytest.raises(DecodeError, match=f"bad_field: .*{re.escape(words)}"):
-        open_source(yolo)[0]
-
-
-def test_names_of_classes_are_those_of_a_file_or_of_data_yaml(yolo: Path) -> None:
-    (yolo / "classes.txt").unlink()
-    (yolo / "data.yaml").write_text("train: images/train\nnames:\n  0: cat\n  1: dog\n  2: owl\n")
-    (yolo.parent / "names").write_text("x\ny\nz\n")
-    assert open_source(yolo, classes=yolo.parent / "names").info.classes == ("x", "y", "z")
-    pytest.importorskip("yaml")
-    assert open_source(yolo).info.classes == ("cat", "dog", "owl")
-    (yolo / "data.yaml").write_text("names: [a, b, c]\n")
-    assert open_source(yolo).info.classes == ("a", "b", "c")
-
-
 # ---------------------------------------------------------------------------------------------- COCO
-
-
-def test_coco_boxes_become_corners_with_the_number_of_the_class(coco: Path, tmp_path: Path) -> None:
-    """x, y, width, height become left, top, right, bottom; classes are the categories by their ids, counted from 0;
-    images without annotations are kept; crowds are apart; the image's id is a field."""
-    reader = Reader(pack(coco, tmp_path / "s", "--size", "keep"))
-    assert reader.classes == ("cat", "owl", "dog")
-    samples = [reader[i] for i in range(3)]
-    assert [sample["key"] for sample in samples] == ["0.jpg", "1.jpg", "2.jpg"]
-    assert [sample["image_id"] for sample in samples] == [70, 69, 68]
-    assert samples[0]["boxes"].tolist() == [[10, 5.5, 30, 15.5, 2], [1, 2, 4, 6, 0]]
-    assert samples[0]["crowds"].tolist() == [[0, 0, 60, 40, 2]]
-    assert samples[1]["boxes"].shape == samples[1]["crowds"].shape == (0, 5)
-    assert samples[2]["boxes"].tolist() == [[0, 0, 32, 32, 0]]
 
 
 def test_coco_boxes_are_scaled_with_their_images(coco: Path, tmp_path: Path) -> None:

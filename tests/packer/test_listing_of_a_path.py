@@ -69,17 +69,6 @@ def test_what_cannot_be_looked_into_shows_nothing(tmp_path: Path) -> None:
         assert Listing(tmp_path).names == {}
 
 
-def test_the_head_of_a_file_is_read_once(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"1234")
-    listing = Listing(tmp_path) / "a"
-    with mock.patch.object(module, "HEAD", 3):
-        assert listing.head == b"123"
-        assert listing.contents() == b"1234"
-    (tmp_path / "a").unlink()
-    assert listing.head == listing.contents() == b"123"
-    assert Listing(tmp_path).head == Listing(tmp_path).contents() == b""
-
-
 def test_a_pattern_differs_from_a_path_in_a_folder_that_looks_like_one(tmp_path: Path) -> None:
     (tmp_path / "set[1]").mkdir()
     for name in ("b.tar", "a.tar"):
@@ -94,22 +83,6 @@ def test_a_pattern_differs_from_a_path_in_a_folder_that_looks_like_one(tmp_path:
     assert Listing(tmp_path / "set*/x.tar").first.path == tmp_path / "set1/x.tar"
     nothing = Listing(tmp_path / "none*.tar")
     assert nothing.first is nothing
-
-
-@pytest.mark.parametrize(
-    ("url", "file"),
-    [
-        ("https://host/a/photos.tar?token=x.zip", "photos.tar"),
-        ("https://host/photos.zip/train", "photos.zip"),
-        ("s3://bucket/{000..009}.tar", "{000..009}.tar"),
-        ("https://host/download?id=3", "download"),
-    ],
-)
-def test_a_url_has_the_path_of_its_file(url: str, file: str) -> None:
-    """Without its query, and without the folder in an archive; nothing of it is on this disk."""
-    listing = Listing(url)
-    assert (listing.is_url, listing.path.name, os.fspath(listing)) == (True, file, url)
-    assert not any([listing.exists, listing.is_file, listing.is_dir, listing.names, listing.contents()])
 
 
 # ---------------------------------------------------------------------------------------------- the scan after it

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pictures import picture, save
-from running import pack, run_here, stop_of
+from running import pack, run_here
 
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import DividedError, Source, open_source
@@ -64,23 +64,6 @@ def counts_of(store: Path) -> dict[str, int]:
     return counts
 
 
-@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
-def test_the_folder_is_its_listing(ending: str, tmp_path: Path) -> None:
-    """Captions and labels of metadata.csv, .jsonl or .parquet are packed with their images, in the table's order."""
-    root = image_folder(tmp_path / "data", ending=ending)
-    store = pack(root, tmp_path / "store", *SMALL)
-    assert list(held(store, "text", "label").items()) == [
-        (f"{i:04}.png", (f"a, {i}", "ba"[i % 2])) for i in (3, 2, 1, 0)
-    ]
-    for sample in Reader(pack(root, tmp_path / "whole", "--size", "keep")):
-        assert np.array_equal(sample["image"], picture(12, 12, int(sample["key"][:4])))
-    if ending != "parquet":
-        same = pack(root / f"metadata.{ending}", tmp_path / "same", *SMALL)
-        for one, other in zip(Reader(store), Reader(same), strict=True):
-            assert one.keys() == other.keys()
-            assert all(np.array_equal(one[name], other[name]) for name in one)
-
-
 def test_options_of_listings_apply(tmp_path: Path) -> None:
     """Boxes are declared, and keys taken from a column, as of a listing that is given itself."""
     root = image_folder(tmp_path / "data", 2)
@@ -91,15 +74,6 @@ def test_options_of_listings_apply(tmp_path: Path) -> None:
     source = open_source(root, fields=["box:xyxy[4]"], key_column="n")
     assert [source.key(i) for i in range(2)] == ["k0", "k1"]
     assert source.info.fields["box"].boxes == "xyxy"
-
-
-def test_each_split_has_its_table(tmp_path: Path) -> None:
-    """`--splits` takes the table of each split; without it, the command to type is named."""
-    for k, split in enumerate(("train", "test")):
-        image_folder(tmp_path / "data" / split, 2, first=10 * k)
-    pack(tmp_path / "data", tmp_path / "sets", *SMALL, "--splits", "train,test")
-    assert held(tmp_path / "sets/train", "text") == {"0000.png": ("a, 0",), "0001.png": ("a, 1",)}
-    assert held(tmp_path / "sets/test", "text") == {"0000.png": ("a, 10",), "0001.png": ("a, 11",)}
 
 
 def test_one_table_may_list_all_splits(tmp_path: Path) -> None:
@@ -122,16 +96,6 @@ def test_one_table_may_list_all_splits(tmp_path: Path) -> None:
     with pytest.raises(DividedError, match=r"--splits train,val .*--source listing packs them as one set"):
         open_source(tmp_path / "data")
     assert len(open_source(tmp_path / "data", "listing")) == 4
-
-
-def test_a_split_that_the_table_does_not_list_is_no_plain_folder(tmp_path: Path) -> None:
-    """Images of a split without lines in the table at the top are not packed without their texts in silence."""
-    for split in ("train", "test"):
-        save(tmp_path / "data" / split / "0.png", picture(12, 12, 0))
-    write(tmp_path / "data/metadata.csv", [{"file_name": "train/0.png", "text": "a"}])
-    assert "metadata.csv" in stop_of(
-        "pack", "--workers", 0, *SMALL, "--splits", "train,test", tmp_path / "data", tmp_path / "sets"
-    )
 
 
 def class_folders(root: Path) -> Path:

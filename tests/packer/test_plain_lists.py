@@ -58,28 +58,7 @@ def test_the_column_of_paths_has_any_name(listed: Callable[..., Path], tmp_path:
 # ---------------------------------------------------------------------------------------------- plain lists
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_list_of_paths_alone(end: str, listed: Callable[..., Path], tmp_path: Path) -> None:
-    """darknet's train.txt: a path in each line, with blanks in it; empty lines do not count."""
-    listing = listed(end.join(["0.jpg", "", "a photo.jpg", "sub/3.jpg"]) + end)
-    found = samples(pack(listing, tmp_path / "s", "--size", 8))
-    assert [one["key"] for one in found] == ["0.jpg", "a photo.jpg", "sub/3.jpg"]
-    assert "label" not in found[0]
-
-
-def test_numbers_are_labels(listed: Callable[..., Path], tmp_path: Path) -> None:
-    """Caffe's and SlowFast's lists: a path and a whole number. A line without one has no class; a blank in a path does
-    no harm if the file exists; --classes names the numbers."""
-    listing = listed("0.jpg 2\na photo.jpg 0\n1.jpg   1\n2.jpg\n")
-    (tmp_path / "names").write_text("a\nb\nc\n")
-    reader = Reader(pack(listing, tmp_path / "s", "--size", 8, "--classes", tmp_path / "names"))
-    assert [int(reader[i]["label"]) for i in range(4)] == [2, 0, 1, -1]
-    assert [reader[i]["key"] for i in range(4)] == ["0.jpg", "a photo.jpg", "1.jpg", "2.jpg"]
-    assert reader.classes == ("a", "b", "c")
-
-
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(("first", "mark"), [(0, b""), (1, b"\xef\xbb\xbf")])
 def test_class_files_may_have_the_numbers(first: int, mark: bytes, listed: Callable[..., Path], tmp_path: Path) -> None:
     """UCF101's classInd.txt: "1 ApplyEyeMakeup". Labels count from its first number, and are stored from 0; a number
     that none of its lines has is an error."""
@@ -106,36 +85,6 @@ def test_other_numbers_in_class_files_are_names(listed: Callable[..., Path], tmp
     (tmp_path / "classes").write_text("1 cat\n2 dog\n")
     source = open_source(listed("0.jpg\t2 dog\n1.jpg\t1 cat\n"), classes=tmp_path / "classes")
     assert (source.info.classes, source.part(0, 1)[0].fields["label"]) == (("1 cat", "2 dog"), 1)
-
-
-def test_folders_are_classes_where_a_file_names_them(listed: Callable[..., Path], tmp_path: Path) -> None:
-    """UCF101's testlist01.txt has no labels: with `--classes`, each path has a folder that is one; a path without one
-    is named, and without `--classes` there are no labels."""
-    (tmp_path / "classes").write_text("1 other\n2 sub\n")
-    source = open_source(listed("sub/3.jpg\n"), classes=tmp_path / "classes")
-    assert (source.info.classes, source.info.empty_classes) == (("other", "sub"), ("other",))
-    assert source.part(0, 1)[0].fields["label"] == 1
-    assert "label" not in open_source(listed("sub/3.jpg\n")).info.fields
-    assert "line 2, column 1 (path): 0.jpg is in no folder with the name of a class" in stop_of(
-        "pack", "--classes", tmp_path / "classes", listed("sub/3.jpg\n0.jpg\n"), tmp_path / "t"
-    )
-
-
-def test_a_template_completes_names(listed: Callable[..., Path], tmp_path: Path) -> None:
-    """A list of stems, perhaps with labels, is completed by `--path '{}.jpg'`, and the keys are the paths; `{}` is the
-    first column of a table too, and no field."""
-    found = samples(pack(listed("2\n0\n"), tmp_path / "s", "--size", 8, "--path", "{}.jpg"))
-    assert [(one["key"], sorted(one)) for one in found] == [
-        (key, ["image", "index", "key"]) for key in ("2.jpg", "0.jpg")
-    ]
-    assert "--path '{}.jpg' adds an extension to names" in stop_of("pack", listed("2\n0\n"), tmp_path / "n")
-    reader = Reader(pack(listed("2 dog\n0 cat\n"), tmp_path / "t", "--size", 8, "--path", "{}.jpg"))
-    assert [(one["key"], (reader.classes or ())[one["label"]]) for one in reader] == [
-        ("2.jpg", "dog"),
-        ("0.jpg", "cat"),
-    ]
-    source = open_source(listed("id,n\n3,7\n", "list.csv"), path_column="sub/{}.jpg")
-    assert (source.key(0), sorted(source.info.fields)) == ("sub/3.jpg", ["n"])
 
 
 def test_a_list_may_be_called_csv(listed: Callable[..., Path], tmp_path: Path) -> None:

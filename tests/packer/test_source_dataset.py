@@ -531,13 +531,8 @@ def test_a_dataset_may_fill_one_array_again_and_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "options", "words"),
     [
-        (7, {}, "7 is not a source: give a path, or a dataset with len(source) and source[i]"),
-        ([], {}, "has no samples"),
-        ({"image": np.zeros((4, 3, 3)), "label": [1, 2]}, {}, "'image' has 4, 'label' has 2"),
         ({"image": np.zeros((4, 3, 3)), "label": 3}, {}, "'label' of the dict is a int: a column"),
-        ({"x": np.zeros((4, 3, 3)), "y": [1, 2, 3, 4]}, {}, "has 'x', 'y' and no 'image'"),
         ({"train": [1], "val": [2]}, {}, "a dict of splits with pack_splits()"),
-        (b"photos", {}, "a path is a str"),
         (Pairs(-1), {}, "its len() raises ValueError"),
         (Made(3, {}.__getitem__), {}, "each of its first 3 samples raises an exception, source[0] KeyError: 0"),
         ([(3, picture(4, 4, 0))], {}, "the image is a single number, 3"),
@@ -546,8 +541,6 @@ def test_a_dataset_may_fill_one_array_again_and_again(tmp_path: Path) -> None:
         ([{"image": picture(4, 4, 0), "x": 2**70}], {}, "its first value is int beyond 64 bits"),
         ([{"image": picture(4, 4, 0), "x": None}], {}, "give each sample a value"),
         ([{"image": picture(4, 4, 0), "x": b"a"}], {}, "decode it to text"),
-        ([{"label": 1}], {}, "no 'image'"),
-        ([(1, 2, 3)], {}, "name them: names="),
         ([np.zeros((3, 32, 32), np.float32)], {"size": 20, "image": "hwc"}, "transpose each to height, width"),
         ([{"image": picture(4, 4, 0)}], {"fields": {"y": "float32"}}, "no field 'y'"),
         ([{"image": picture(4, 4, 0), "y": 1}], {"fields": {"y": "float32[?,?]"}}, "only the first length"),

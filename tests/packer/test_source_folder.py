@@ -25,7 +25,7 @@ from running import reason_of
 
 import rawpack_packer
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.sources import KINDS, FieldKind, Item, Samples, SourceChangedError, open_source
+from rawpack_packer.sources import KINDS, Item, Samples, SourceChangedError, open_source
 from rawpack_packer.sources import files as reading
 from rawpack_packer.sources.folder import open_folder
 
@@ -503,38 +503,11 @@ def message_of(path: Any, **options: Any) -> str:
     return message
 
 
-def test_a_missing_folder(tmp_path: Path) -> None:
-    """The message names the whole path, and what is next to it under a similar name."""
-    assert message_of(tmp_path / "no\nwhere").startswith(f"there is no file or folder {tmp_path}/no\\nwhere: check")
-    (tmp_path / "photos").mkdir()
-    assert message_of(tmp_path / "potos").endswith(f"/potos; did you mean {tmp_path}/photos?")
-
-
 def test_what_does_not_exist_may_be_a_file_too(tmp_path: Path) -> None:
     """Whatever kind was named, the message names the whole path, and not a kind of file that nobody meant."""
     for kind in {*KINDS} - {"store"}:
         said = message_of(tmp_path / "x.jpg", kind=kind)
         assert said.startswith(f"there is no file or folder {tmp_path}/x.jpg: check"), kind
-
-
-def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
-    """An archive is not for --source folder."""
-    put(tmp_path / "other", "a.zip", "b.rar", "c.xyz", data=b"?")
-    assert message_of(tmp_path / "other" / "c.xyz", kind="folder").endswith("without --source, its kind is detected")
-    assert "a.zip is an archive: leave out --source folder" in message_of(tmp_path / "other" / "a.zip", kind="folder")
-    put(tmp_path / "packed", "b.rar", data=b"?")
-    assert "other file (.rar): archives of this kind are not read: unpack it first" in message_of(tmp_path / "packed")
-    assert "--source archive|arrays|coco|" in message_of(tmp_path / "other" / "c.xyz")
-    assert f"`rawpack pack '{tmp_path}/other/*.zip' store/`" in message_of(tmp_path / "other")
-
-
-def test_a_folder_without_images(tmp_path: Path) -> None:
-    put(tmp_path, "notes.txt", ".hidden.jpg", data=b"x")
-    (tmp_path / "lost").symlink_to("nowhere")
-    message = message_of(tmp_path, skip_unreadable=True)
-    what = "it contains 1 other file (.txt), 1 hidden file or folder, 1 problem (lost cannot be read: "
-    assert message.startswith(f"no image in {tmp_path}: {what}")
-    assert message.endswith("); give the folder that contains the images")
 
 
 def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -543,16 +516,6 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monke
     assert message_of(tmp_path) == (
         f"{tmp_path} cannot be read: [Errno 13] Permission denied; check path and permissions"
     )
-
-
-def test_field_kinds_are_checked() -> None:
-    """A source that describes a field wrongly is told when it does."""
-    assert FieldKind("float32", (None, 5)).ragged
-    assert not FieldKind("str").ragged
-    assert not FieldKind("uint8", (3,)).ragged
-    for dtype, shape in (("object", ()), ("colour", ()), ("str", (4,)), ("S3", ()), ("int8", (2, None))):
-        with pytest.raises(UsageError):
-            FieldKind(dtype, shape)
 
 
 @linux_only

@@ -397,27 +397,6 @@ def test_a_bool_that_is_missing(form: str, paths: list[str], tmp_path: Path) -> 
     assert [*packed(source, tmp_path / "s", fields={"x": "str"}).column("x")] == ["true", "", "false"]
 
 
-@pytest.mark.parametrize(
-    ("values", "options", "classes", "labels"),
-    [
-        ([2, 0, None, 1, 0, 2], {}, ("pug", "corgi", "boxer"), [2, 0, -1, 1, 0, 2]),
-        (["x", "pug", None, "b", "pug", "x"], {"label_column": "breed"}, ("b", "pug", "x"), [2, 1, -1, 0, 1, 2]),
-    ],
-)
-def test_a_hugging_face_dataset_keeps_its_classes(
-    values: list[Any], options: Any, classes: tuple[str, ...], labels: list[int], paths: list[str], tmp_path: Path
-) -> None:
-    """The only column of images and the only one with classes are found by their types, whatever they are called."""
-    datasets = pytest.importorskip("datasets")
-    kind = datasets.Value("string") if options else datasets.ClassLabel(names=list(classes))
-    features = datasets.Features({"img": datasets.Image(), "breed": kind, "age": datasets.Value("int64")})
-    columns = {"img": paths, "breed": values, "age": list(range(N))}
-    reader = packed(datasets.Dataset.from_dict(columns, features=features), tmp_path / "s", **options)
-    assert (reader.classes, reader.column("label").tolist()) == (classes, labels)
-    assert reader.column("age").tolist() == list(range(N))
-    np.testing.assert_array_equal(reader[1]["image"], picture(9, 8, 1))
-
-
 ONE_HOT = np.eye(4)[[3, 0, 1, 0, 2, 3]] * np.array([1, 1, 1, 0, 1, 1])[:, None]
 NUMBERS = [3, 0, 1, -1, 2, 3]
 

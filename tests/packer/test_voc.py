@@ -15,7 +15,6 @@ from running import pack, run_here, stop_of
 from rawpack import Reader, UsageError
 from rawpack.errors import DecodeError
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.detection.voc import CLASSES
 
 HEIGHT, WIDTH = 40, 60
 PERSON = """<object><name>person</name><pose>Left</pose><truncated>1</truncated><difficult>0</difficult>
@@ -53,21 +52,6 @@ def voc(tmp_path: Path) -> Path:
     (root / "ImageSets/Main/person_train.txt").write_text("2007_000027  1\n")
     (root / "ImageSets/Segmentation/val.txt").write_text("2007_000033\n")
     return root
-
-
-def test_boxes_cover_the_pixels_that_voc_means(voc: Path, tmp_path: Path) -> None:
-    """VOC counts pixels from 1 and both ends are in: 1 to 60 are all 60 columns. A person's parts are no objects."""
-    reader = Reader(pack(voc, tmp_path / "s", "--source", "voc", "--size", "keep"))
-    assert list(reader.fields) == ["image", "boxes", "difficult", "truncated", "pose", "key"]
-    assert reader.classes == CLASSES == tuple(sorted(CLASSES))
-    assert reader[0]["key"] == "JPEGImages/2007_000027.jpg"
-    assert reader[0]["boxes"].tolist() == [[0, 2, 60, 20, 14], [9, 29, 20.5, 30, 11]]
-    assert reader[0]["difficult"].tolist() == [0, 1]
-    assert reader[0]["truncated"].tolist() == [1, 0]
-    assert reader[0]["pose"].tolist() == [2, 0]
-    assert [len(reader[i]["boxes"]) for i in (1, 2)] == [0, 0]
-    counts = open_source(voc, "voc").info.counts
-    assert (counts["no_boxes"], counts["no_annotation"]) == (2, 1)
 
 
 def test_splits_are_the_lists_of_imagesets(voc: Path, tmp_path: Path) -> None:
