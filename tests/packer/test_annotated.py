@@ -164,8 +164,6 @@ def test_the_summary_names_what_was_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "files", "line"),
     [
-        ("set", {"apart/0.pts": "a", "apart/1.pts": "b"}, ".pts files with the names of images, left out: apart/0.pts"),
-        ("set", {"a.lst": "a\n" * 10}, "1 file that may describe the images, left out: a.lst"),
         (
             "set",
             images(*(f"cat/a{k}{end}.jpg" for k in range(2) for end in ("", "_edited"))),

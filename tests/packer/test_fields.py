@@ -269,29 +269,6 @@ def test_ragged_arrays_are_the_callers(stores: Any) -> None:
     np.testing.assert_array_equal(reader[3]["boxes"], before)
 
 
-# ---------------------------------------------------------------------------------------------- dtypes
-
-
-@pytest.mark.parametrize(
-    ("sample", "options", "words"),
-    [
-        ({"image": np.zeros((2, 2), np.longdouble)}, {}, "images of dtype float128"),
-        ({"image": np.zeros((2, 2)), "v": np.longdouble(1)}, {}, "field v: its first value is float128"),
-        ({"image": np.zeros((2, 2)), "v": 1}, {"fields": {"v": ("no such", ())}}, "'no such' is not a field dtype"),
-        ({"image": np.zeros((2, 2)), "v": np.zeros(17 * (1,))}, {}, "at most 16 axes"),
-    ],
-)
-@pytest.mark.skipif(np.dtype(np.longdouble).name != "float128", reason="long doubles are no 128 bits here")
-def test_what_no_store_can_hold_is_refused_before_anything_is_packed(
-    sample: dict[str, Any], options: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    """A dtype or a number of axes beyond the format is an error that names it, and nothing is written."""
-    with pytest.raises(UsageError) as refused:
-        rawpack_packer.pack([sample], tmp_path / "s", workers=0, **options)
-    assert words in str(refused.value)
-    assert not (tmp_path / "s").exists()
-
-
 # ---------------------------------------------------------------------------------------------- checks
 
 
@@ -391,22 +368,6 @@ def test_samples_that_do_not_fit_are_rejected_with_their_reason(tmp_path: Path) 
     assert [reject["sample"] for reject in rejects] == [3, 5, 7, 9, 11, 13, 15, 17]
     assert {reject["reason"] for reject in rejects} == {"bad_field"}
     assert reader.column("n").tolist() == [0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
-
-
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (["index"], "rename it, for example to 'index_'"),
-        (["key"], "pass keys="),
-        (["Score", "score"], "differ only in case"),
-        (["boxes", "boxes_start"], "rename it, for example to 'boxesstart'"),
-    ],
-)
-def test_names_that_cannot_be_are_refused_with_another(names: list[str], words: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as refused:
-        rawpack_packer.pack([{"image": picture(8, 8, 0), **dict.fromkeys(names, 1)}], tmp_path / "s", workers=0)
-    assert words in str(refused.value)
-    assert not (tmp_path / "s").exists()
 
 
 def test_masks_that_png_cannot_hold_are_refused_by_lmdb(tmp_path: Path) -> None:

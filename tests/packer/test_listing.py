@@ -10,6 +10,7 @@ import csv
 import json
 import os
 import pickle
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -89,10 +90,10 @@ def write_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Callable[..., Path]:
-    """`small(text)`: a listing with that text, beside the images 0.jpg to 3.jpg."""
+    """`small(text)`: a listing with that text, beside images."""
     folder = tmp_path / "in"
-    for i in range(4):
-        save(folder / f"{i}.jpg", picture(8, 8, i))
+    for i, name in enumerate(("0.jpg", "1.jpg", "2.jpg", "3.jpg", "a photo.jpg", "sub/3.jpg")):
+        save(folder / name, picture(8, 8, i))
 
     def write(text: str | bytes, name: str = "list.csv") -> Path:
         (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
@@ -161,6 +162,16 @@ def test_keys_classes_and_the_folder_of_images_can_be_said(small: Callable[..., 
     assert [reader[i]["label"] for i in range(3)] == [1, -1, 2]
     np.testing.assert_array_equal(reader[0]["image"], reader[1]["image"])
     assert reader.fields.keys() == {"image", "label", "key"}
+
+
+def test_the_column_of_paths_has_any_name(small: Callable[..., Path]) -> None:
+    """--path names it, even `image`, and a column `path` next to it is a field like any other."""
+    listing = small("image,label,path\n0.jpg,x,somewhere\nsub/3.jpg,y,else\n")
+    source = open_source(listing, path_column="image")
+    assert [source.key(i) for i in range(2)] == ["0.jpg", "sub/3.jpg"]
+    assert [(source[i].fields["label"], source[i].fields["path"]) for i in range(2)] == [(0, "somewhere"), (1, "else")]
+    with pytest.raises(UsageError, match=r"--path nothing: .*image, label, path"):
+        open_source(listing, path_column="nothing")
 
 
 @pytest.mark.parametrize(
@@ -518,3 +529,74 @@ print(len(source), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     count, megabytes = map(int, run_script(path).out.split())
     assert count == 20_000
     assert megabytes < 14
+
+
+# ---------------------------------------------------------------------------------------------- plain lists
+
+
+@pytest.mark.parametrize(("first", "mark"), [(0, b""), (1, b"\xef\xbb\xbf")])
+def test_class_files_may_have_the_numbers(first: int, mark: bytes, small: Callable[..., Path], tmp_path: Path) -> None:
+    """UCF101's classInd.txt: "1 ApplyEyeMakeup". Labels count from its first number, and are stored from 0; a number
+    that none of its lines has is an error."""
+    listing = small("".join(f"{name}.jpg {number + first}\n" for name, number in enumerate((2, 0, 1))), "list.txt")
+    (tmp_path / "classes").write_bytes(mark + "".join(f"{i + first} a {i}\r\n" for i in range(3)).encode())
+    reader = Reader(pack(listing, tmp_path / "s", "--size", 8, "--classes", tmp_path / "classes"))
+    assert (reader.classes, reader.column("label").tolist()) == (("a 0", "a 1", "a 2"), [2, 0, 1])
+    for strange in (first - 1 if first else 9, first + 3):
+        with pytest.raises(UsageError, match=f"line 2 is {strange}; there are 3 classes, counted from {first}"):
+            open_source(small(f"0.jpg {first}\n1.jpg {strange}\n", "list.txt"), classes=tmp_path / "classes")
+
+
+def test_other_numbers_in_class_files_are_names(small: Callable[..., Path], tmp_path: Path) -> None:
+    """Numbers that do not count from 0 or 1 line by line, and those that labels have too, are part of the names."""
+    names, listing = tmp_path / "classes", small("0.jpg 1\n1.jpg 0\n", "list.txt")
+    for text in ("2 cats\n1 dog\n", "1 cat\ndog\n", "101\n102\n"):
+        names.write_text(text)
+        source = open_source(listing, classes=names)
+        assert (source.info.classes, source[0].fields["label"]) == (tuple(text.splitlines()), 1)
+    names.write_text("1 cat\n2 dog\n")
+    source = open_source(small("0.jpg\t2 dog\n1.jpg\t1 cat\n", "list.txt"), classes=names)
+    assert (source.info.classes, source[0].fields["label"]) == (("1 cat", "2 dog"), 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "name", "wanted"),
+    [
+        ("a photo.jpg 4\n1.jpg 5\n", (), "label", [4, 5]),
+        ("a photo.jpg\tSt. Mary\n1.jpg\t2007\nsub/3.jpg\t12 34\n", (), "label", [2, 1, 0]),
+        ("1.jpg 12 34\n0.jpg word\n", ["label:str"], "label", ["12 34", "word"]),
+        ("0.jpg 3 1 4 1\n1.jpg 5 9 2 6\n", (), "labels", [[3, 1, 4, 1], [5, 9, 2, 6]]),
+        ("0.jpg 0.5 1\n1.jpg\n2.jpg 7\n", (), "labels", [[0.5, 1.0], [], [7.0]]),
+        ("0.jpg 1\n1.jpg 2 3\n", ["labels:int64[?]"], "labels", [[1], [2, 3]]),
+    ],
+)
+def test_the_rest_of_a_line(text: str, fields: Any, name: str, wanted: list[Any], small: Callable[..., Path]) -> None:
+    """A label; the text of an image, which is a class or stays a text where it is declared; or several numbers. A CSV
+    may be such a list, too."""
+    for listing in (small(text, "list.txt"), small(text, "train.csv")):
+        source = open_source(listing, fields=fields)
+        values = [source[i].fields[name] for i in range(len(source))]
+        assert [one if isinstance(one, str) else np.asarray(one).tolist() for one in values] == wanted
+
+
+def test_paths_of_a_list_start_from_images(small: Callable[..., Path], tmp_path: Path) -> None:
+    """--images names the folder; a path with a blank is looked for there."""
+    folder = small("").parent
+    (tmp_path / "list.txt").write_text(f"a photo.jpg 1\n{folder / '0.jpg'} 2\n")
+    source = open_source(tmp_path / "list.txt", images=folder)
+    assert [source.key(i) for i in range(2)] == ["a photo.jpg", str(folder / "0.jpg")]
+    assert [source[i].fields["label"] for i in range(2)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0.jpg 1\n9.jpg 2\n", "line 2, column 1 (path): there is no file 9.jpg"),
+        ("0.jpg\n1.jpg 1\n", "line 2, column 1 (path): there is no file 1.jpg 1"),
+        ("0.jpg 1\n\n0.jpg 2\n", "line 3, column 1 (path): '0.jpg' is on line 1 already"),
+        ("\n \n", "is empty: a listing has a path in each line"),
+    ],
+)
+def test_bad_lines_of_a_list_are_named(text: str, words: str, small: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        open_source(small(text, "list.txt"))

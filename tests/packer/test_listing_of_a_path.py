@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -31,42 +30,6 @@ def scanned() -> Iterator[list[str]]:
 
     with mock.patch.object(module.os, "scandir", counting):
         yield folders
-
-
-def test_each_folder_is_listed_once_whoever_asks(tmp_path: Path, scanned: list[str]) -> None:
-    """A folder, one in it, and one beside it share what was read."""
-    (tmp_path / "set/train/cat").mkdir(parents=True)
-    (tmp_path / "set/.hidden").touch()
-    (tmp_path / "set/a.txt").touch()
-    whole = Listing(tmp_path / "set")
-    for _ in range(2):
-        assert whole.names == {"train": True, "a.txt": False}
-        assert dict(whole.all_names()) == whole.names
-        assert (whole / "train").names == {"cat": True}
-        for split in ("train", "test"):
-            assert (whole / split).above.names == whole.names
-            assert (whole / split).holds("../a.txt")
-        assert (whole / "a/b").above.path == tmp_path / "set/a"
-        assert whole.holds("a.txt")
-        assert not whole.holds("y.txt")
-    assert scanned == ["set", "train"]
-
-
-def test_what_cannot_be_looked_into_shows_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"bytes")
-    (tmp_path / "broken").symlink_to("nowhere")
-    (tmp_path / "loop").symlink_to("loop")
-    assert Listing(tmp_path).names == {"file": False, "broken": False, "loop": False}
-    for path in (file, tmp_path / "absent", tmp_path / "broken", tmp_path / ("n" * 300), tmp_path / "nu\0l"):
-        listing = Listing(path)
-        assert (listing.is_file, listing.is_dir, listing.names) == (path == file, False, {})
-        assert listing.exists == (path.name in ("file", "broken"))
-        assert listing.head == (b"bytes" if path == file else b"")
-        with pytest.raises((OSError, ValueError)):
-            next(listing.all_names())
-    with mock.patch.object(module.os, "scandir", side_effect=OSError(errno.EACCES, "not allowed")):
-        assert Listing(tmp_path).names == {}
 
 
 def test_a_pattern_differs_from_a_path_in_a_folder_that_looks_like_one(tmp_path: Path) -> None:

@@ -103,6 +103,10 @@ def transparent(mode: str) -> tuple[Image.Image, NDArray[Any]]:
     rng = np.random.default_rng(5)
     rgb, alpha = picture(9, 7, 3), rng.integers(0, 256, (9, 7)).astype(np.uint8)
     grey = rgb[..., :1]
+    if mode == "RGB":  # of which one color is transparent
+        file, key = io.BytesIO(), tuple(rgb[0, 0].tolist())
+        Image.fromarray(rgb).save(file, "PNG", transparency=key)
+        return Image.open(file), np.where((rgb == key).all(axis=2, keepdims=True), np.uint8(255), rgb)
     if mode == "RGBA":
         return Image.fromarray(np.dstack([rgb, alpha])), on_white(rgb, alpha)
     if mode == "LA":
@@ -118,7 +122,7 @@ def transparent(mode: str) -> tuple[Image.Image, NDArray[Any]]:
     return Image.fromarray(deep), (deep // 256).astype(np.uint8)[..., None].repeat(3, axis=2)
 
 
-@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "I;16"])
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "I;16", "RGB"])
 def test_a_pillow_image_is_seen_as_its_file_is(mode: str, tmp_path: Path) -> None:
     """What is transparent lies on white and 16 bits become 8, in a PIL image made or opened, and in its PNG file."""
     image, wanted = transparent(mode)
@@ -128,19 +132,6 @@ def test_a_pillow_image_is_seen_as_its_file_is(mode: str, tmp_path: Path) -> Non
     given = [image, Image.open(io.BytesIO(file.getvalue())), file.getvalue()]
     rawpack_packer.pack(given, tmp_path / "s", workers=0, size="keep")
     for i in range(3):
-        np.testing.assert_array_equal(Reader(tmp_path / "s")[i]["image"], wanted)
-
-
-def test_one_colour_of_a_file_may_be_transparent(tmp_path: Path) -> None:
-    """The colour key of an opened PNG lies on white; of an image made from it, whose pixels Pillow gives, none does."""
-    pixels = np.zeros((6, 8, 3), np.uint8)
-    pixels[:3] = (10, 20, 30)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG", transparency=(10, 20, 30))
-    opened = Image.open(io.BytesIO(file.getvalue()))
-    rawpack_packer.pack([opened, file.getvalue(), opened.copy()], tmp_path / "s", workers=0, size="keep")
-    white = np.where(pixels == (10, 20, 30), 255, pixels)
-    for i, wanted in enumerate((white, white, pixels)):
         np.testing.assert_array_equal(Reader(tmp_path / "s")[i]["image"], wanted)
 
 
@@ -258,24 +249,18 @@ def test_keys_are_what_the_caller_says(keys: list[Any], tmp_path: Path) -> None:
     assert [one["key"] for one in reader] == ["é", "b", "c"]
 
 
-class Raising(Pairs):
-    """Raises for some of its samples."""
-
-    def __init__(self, count: int, errors: dict[int, str]) -> None:
-        super().__init__(count)
-        self.errors = errors
-
-    def __getitem__(self, i: int) -> Any:
-        if i in self.errors:
-            raise RuntimeError(self.errors[i])
-        return super().__getitem__(i)
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_sample_that_raises_is_rejected_with_the_exception(workers: int, tmp_path: Path) -> None:
     """The first one too; of megabytes that are no UTF-8, rejects.jsonl has the beginning; the store is sound and takes
     more; too many stop the run."""
-    store, given = tmp_path / "s", Raising(20, {0: "no sample today", 7: "\udcff" + "x" * 2_000_000})
+    store, errors = tmp_path / "s", {0: "no sample today", 7: "\udcff" + "x" * 2_000_000}
+
+    def made(i: int) -> Any:
+        if i in errors:
+            raise RuntimeError(errors[i])
+        return picture(14, 11, i)
+
+    given = Made(20, made)
     with pytest.raises(PackError, match="source_error 2"):
         rawpack_packer.pack(given, store, workers=workers)
     rawpack_packer.pack(given, store, workers=workers, max_rejects=2)
@@ -284,7 +269,9 @@ def test_a_sample_that_raises_is_rejected_with_the_exception(workers: int, tmp_p
     assert (first["sample"], first["reason"], first["detail"]) == (0, "source_error", "RuntimeError: no sample today")
     assert (long["sample"], long["detail"][:23]) == (7, "RuntimeError: \\udcffxxx")
     assert verify(store) == []
-    rawpack_packer.append(Pairs(5), store, workers=workers, skip_existing=True, keys=[f"new {i}" for i in range(5)])
+    rawpack_packer.append(
+        [picture(14, 11, 0)] * 5, store, workers=workers, skip_existing=True, keys=[f"new {i}" for i in range(5)]
+    )
     assert len(Reader(store)) == 23
 
 
@@ -548,6 +535,12 @@ def test_a_dataset_may_fill_one_array_again_and_again(tmp_path: Path) -> None:
         ([np.zeros(7, np.float32)], {"size": 4}, "leave the options out"),
         ([np.zeros((4, 4, 3), np.uint8)], {"color": "gray"}, "keep their channels"),
         ([picture(4, 4, 0)], {"classes": ["a"]}, "classes= names labels"),
+        ([{"image": np.zeros((2, 2)), "v": 1}], {"fields": {"v": ("no such", ())}}, "'no such' is not a field dtype"),
+        ([{"image": np.zeros((2, 2)), "v": np.zeros(17 * (1,))}], {}, "at most 16 axes"),
+        ([{"image": np.zeros((2, 2)), "index": 1}], {}, "rename it, for example to 'index_'"),
+        ([{"image": np.zeros((2, 2)), "key": 1}], {}, "pass keys="),
+        ([{"image": np.zeros((2, 2)), "Score": 1, "score": 1}], {}, "differ only in case"),
+        ([{"image": np.zeros((2, 2)), "boxes": 1, "boxes_start": 1}], {}, "rename it, for example to 'boxesstart'"),
         (Pairs(3), {"keys": ["a", "b", "b"]}, "keys[2] is 'b', as keys[1] is"),
         (Pairs(2), {"keys": ["b", "a\udcff"]}, "keys[1] is 'a\\udcff', which UTF-8 cannot encode"),
         (Pairs(2), {"keys": [b"b", b"\xff"]}, "keys[1] is '\\udcff', which UTF-8 cannot encode"),
@@ -597,6 +590,7 @@ NUMBERS = "test_source_dataset:from_plugin"
 
 
 def test_a_plugin_adds_a_kind_of_source(tmp_path: Path) -> None:
+    """Which is found by its path, or named; none takes the place of a kind of rawpack's own."""
     file = tmp_path / "a.numbers"
     file.write_text("3 1 4 1 5")
     with plugins(numbers=NUMBERS):
@@ -604,21 +598,14 @@ def test_a_plugin_adds_a_kind_of_source(tmp_path: Path) -> None:
             ran = run_here("pack", "--quiet", "--workers", 0, *options, file, tmp_path / f"s{k}")
             assert (ran.code, ran.err) == (0, ""), ran
             assert [int(one["image"][0, 0]) for one in Reader(tmp_path / f"s{k}")] == [3, 1, 4, 1, 5]
-        with pytest.raises(UsageError, match=r"no source of kind 'tape'.*arrays.*folder.*numbers"):
-            open_source(file, "tape")
-    with plugins(b=NUMBERS, a=NUMBERS), pytest.raises(UsageError, match=r"kind a or b: --source a or --source b says"):
-        open_source(file)
-    with plugins(folder=NUMBERS), pytest.raises(UsageError, match=r"is a file, not a folder"):
-        open_source(file, "folder")  # which is rawpack's own
-
-
-def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    """Whose fault it is stands in the error."""
-    for path, kind in ((tmp_path, "broken"), (tmp_path, None), (tmp_path / "a.numbers", None)):
-        with (
-            plugins(numbers=NUMBERS, broken="no_such_module_here:thing"),
-            pytest.raises(UsageError, match=r"'broken' of no_such_module_here:thing cannot be loaded"),
-        ):
+    for installed, path, kind, words in (
+        ({"numbers": NUMBERS}, file, "tape", r"no source of kind 'tape'.*arrays.*folder.*numbers"),
+        ({"b": NUMBERS, "a": NUMBERS}, file, None, r"kind a or b: --source a or --source b says"),
+        ({"folder": NUMBERS}, file, "folder", r"is a file, not a folder"),
+        ({"numbers": NUMBERS, "broken": "no_such:thing"}, file, None, r"'broken' of no_such:thing cannot be loaded"),
+        ({"broken": "no_such:thing"}, tmp_path, "broken", r"'broken' of no_such:thing cannot be loaded"),
+    ):
+        with plugins(**installed), pytest.raises(UsageError, match=words):
             open_source(path, kind)
 
 
