@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import json
 import re
@@ -23,7 +22,6 @@ import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import UsageError
 from rawpack_packer.sources import Source, open_source
-from rawpack_packer.sources.labels_file import read_labels
 
 SMALL = ("--size", 8)
 NAMES = ("0.png", "1.png", "2.png", "sub/3.png")
@@ -259,20 +257,6 @@ def test_a_file_in_an_archive_that_is_not_read_is_refused(tmp_path: Path) -> Non
         open_source(tmp_path / "data.zip", labels_file="labels.csv")
     with pytest.raises(UsageError, match=r"nowhere\.csv cannot be read"):
         open_source(tmp_path / "data", labels_file="nowhere.csv")
-
-
-def test_a_read_that_fails_is_no_damage_of_the_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`tarfile`, which tries each compression, takes it for damaged."""
-    with tarfile.open(tmp_path / "kit.tar.gz", "w:gz") as archive:
-        archive.addfile(tarfile.TarInfo("labels"))
-
-    class File(io.BytesIO):
-        def read(self, size: int | None = -1, /) -> bytes:
-            raise OSError(errno.EIO, "a message")
-
-    monkeypatch.setattr(Path, "open", lambda *_: File())
-    with pytest.raises(UsageError, match=r"kit\.tar.* cannot be read: \[Errno 5\] a message"):
-        read_labels(tmp_path / "kit.tar.gz", ["a"], "top")
 
 
 def test_splits_share_a_table(tmp_path: Path) -> None:

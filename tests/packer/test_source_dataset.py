@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
@@ -24,7 +23,7 @@ from running import reader_of, run_here
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError, verify
-from rawpack_packer.sources import FieldKind, ImageKind, Item, SourceInfo, open_dataset, open_source, registry
+from rawpack_packer.sources import Item, open_dataset, open_source, registry
 
 
 class Pairs:
@@ -607,48 +606,6 @@ def test_a_plugin_adds_a_kind_of_source(tmp_path: Path) -> None:
     ):
         with plugins(**installed), pytest.raises(UsageError, match=words):
             open_source(path, kind)
-
-
-class Swapped:
-    """A source of one's own, whose images and masks have the byte order that this machine has not."""
-
-    info = SourceInfo(
-        kind="swapped",
-        root="<swapped>",
-        fields={"mask": FieldKind("uint16", (4, 5, 1), mask=True), "number": FieldKind("float64")},
-        image=ImageKind("uint16", (4, 5, 3)),
-    )
-
-    def __len__(self) -> int:
-        return 3
-
-    def key(self, i: int, /) -> str:
-        return f"k{i}"
-
-    def __getitem__(self, i: int, /) -> Item:
-        image = np.arange(60).reshape(4, 5, 3) + 1000 * i
-        other = ">" if sys.byteorder == "little" else "<"
-        mask, number = (image[..., :1] + 7).astype(f"{other}u2"), np.array(i + 0.1, f"{other}f8")
-        return Item(self.key(i), image.astype(f"{other}u2"), {"mask": mask, "number": number})
-
-    def part(self, start: int, stop: int, /) -> Swapped:
-        assert (start, stop) == (0, 3)
-        return self
-
-    def states(self) -> NDArray[np.int64]:
-        return np.empty((0, 2), np.int64)
-
-
-@pytest.mark.parametrize(("layout", "size"), [("memmap", "8x10"), ("hdf5", "keep")])
-def test_a_source_may_have_any_byte_order(layout: str, size: str, tmp_path: Path) -> None:
-    """Images, masks and numbers of a source of one's own are the same values whichever byte comes first in them."""
-    reader = reader_of(Swapped(), tmp_path / "s", workers=0, format=layout, size=size)
-    for i in range(3):
-        sample, step = reader[i], 1 if size == "keep" else 2
-        wanted = np.arange(60).reshape(4, 5, 3) + 1000 * i
-        np.testing.assert_array_equal(sample["mask"][::step, ::step], wanted[..., :1] + 7)
-        assert np.abs(sample["image"][::step, ::step].astype(int) - wanted).max() <= (0 if size == "keep" else 15)
-        assert sample["number"] == i + 0.1
 
 
 # ---------------------------------------------------------------------------------------------- names, iterables

@@ -347,29 +347,7 @@ rawpack_packer.pack((random.integers(0, 256, (64, 64, 3), np.uint8) for _ in ran
     assert re.search(r"until the store is finished, 65\.\d kB so far; once that is fixed", said)
 
 
-# ---------------------------------------------------------------------------------------------- progress and memory
-
-
-class Told:
-    """Follows a job, and keeps its words."""
-
-    def __init__(self) -> None:
-        self.words: list[str] = []
-
-    def begin(self, samples: int, done: int, noun: str = "image") -> None: ...
-    def advance(self, samples: int, bytes_in: int, rejects: int) -> None: ...
-    def commit(self) -> None: ...
-    def end(self) -> None: ...
-    def waits(self, why: str) -> None:
-        self.words.append(why)
-
-
-def test_progress_without_a_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rawpack_packer.progress._LINE_EVERY_S", 0.0)
-    told = Told()
-    rawpack_packer.pack(samples(9), tmp_path / "s", fields=_FIELDS, workers=0, progress=told)
-    assert told.words[0].startswith("read 1 sample of the stream, ")
-    assert told.words[8].startswith("read 9 samples of the stream, ")
+# ---------------------------------------------------------------------------------------------- memory
 
 
 def test_memory_does_not_grow_with_the_stream(tmp_path: Path) -> None:
