@@ -74,13 +74,27 @@ class Counted(Iterable):
         return 20
 
 
-@pytest.mark.parametrize("kind", [Iterable, Counted])
-def test_an_iterable(kind: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "workers"), [(Iterable, 2), (Counted, 2), (Counted, 0)])
+def test_an_iterable(kind: Any, workers: int, tmp_path: Path) -> None:
     """With a length, several processes pack it too; its attributes say what they say of a dataset."""
-    reader = reader_of(kind(), tmp_path / "s", workers=2)
+    reader = reader_of(kind(), tmp_path / "s", workers=workers)
     assert reader.classes == ("even", "odd")
     assert reader.column("label").tolist() == [i % 2 for i in range(20)]
     np.testing.assert_array_equal(reader[13]["image"], picture(4, 9, 13))
+
+
+def test_an_iterable_that_ends_before_its_length(tmp_path: Path) -> None:
+    """It begins four times at most: samples are read in one pass after the looks at the first ones."""
+    begun = []
+
+    class Long(Counted):
+        def __iter__(self) -> Iterator[Any]:
+            begun.append(1)
+            return itertools.islice(super().__iter__(), 8)
+
+    with pytest.raises(PackError, match="it ended after 8 samples"):
+        rawpack_packer.pack(Long(), tmp_path / "s", workers=0, strict=True)
+    assert len(begun) <= 4
 
 
 def test_an_iterable_dataset_of_torch(tmp_path: Path) -> None:
@@ -96,19 +110,6 @@ def test_an_iterable_dataset_of_torch(tmp_path: Path) -> None:
     reader = reader_of(Numbers(), tmp_path / "s", image="chw", workers=0)
     assert reader.column("label").tolist() == list(range(8))
     assert (np.asarray(reader[5]["image"]) == np.float32(5 / 8)).all()
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it leaves its files open
-def test_a_pipeline_of_webdataset(tmp_path: Path) -> None:
-    wds = pytest.importorskip("webdataset")
-    with wds.TarWriter(str(tmp_path / "a.tar")) as writer:
-        for n in range(9):
-            writer.write({"__key__": f"{n}", "png": Image.fromarray(picture(9, 8, n)), "cls": n % 4})
-    pipeline = wds.WebDataset(str(tmp_path / "a.tar"), shardshuffle=False).decode("pil").to_tuple("png", "cls")
-    reader = reader_of(pipeline, tmp_path / "s", workers=2)
-    assert reader.column("label").tolist() == [n % 4 for n in range(9)]
-    for n in range(9):
-        np.testing.assert_array_equal(reader[n]["image"], picture(9, 8, n))
 
 
 def _turned(n: int) -> Image.Image:
