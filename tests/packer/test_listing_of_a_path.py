@@ -1,4 +1,7 @@
-"""A path is read once: its names, those of the paths around it, and its first bytes."""
+"""A path is read once, and a scan lists no folder again that was looked into.
+
+`tests/layouts/looks.py` counts what is read of each layout.
+"""
 
 from __future__ import annotations
 

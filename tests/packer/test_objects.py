@@ -20,7 +20,6 @@ from running import pack, run_here, stop_of
 
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.fields import Boxes
 
 HEIGHT, WIDTH = 40, 60
 
@@ -176,25 +175,6 @@ def test_numbers_of_classes_get_no_names_of_folders(photos: Path) -> None:
     assert sorted(boxes_of(reader)) == [[[1, 2, 4, 6, 0]], [[10, 2, 13, 6, 2]]]
 
 
-@pytest.mark.parametrize(
-    ("objects", "error"),
-    [
-        ({"bbox": [[9, 9, 1, 1]], "category": []}, "its lists differ in length: bbox 1, category 0"),
-        ({"bbox": [[9, 9, 1]], "category": [0]}, "bbox is not four numbers for each object"),
-        ({"bbox": 3, "category": [0]}, "it is no object of lists"),
-        ({"bbox": [1, 2, 3, 4]}, "objects of line 1: bbox is not four numbers for each object"),
-        ({"bbox": [[1, 2], [3, 4]]}, "objects of line 1: bbox is not four numbers for each object"),
-        ({"bbox": [[1, 2, 3, 4, 10, 2, 3, 4]], "category": ["x"]}, "line 1: bbox is not four numbers for each object"),
-        ({"bbox": [[9, 9, 1, 1]], "category": [["a"]]}, "line 1: category is not one name or whole number for each"),
-    ],
-)
-def test_what_is_no_list_of_objects(objects: object, error: str, photos: Path) -> None:
-    """The error says what keeps such a column as text."""
-    (photos / "list.jsonl").write_text(json.dumps({"file_name": "0.png", "objects": objects}))
-    with pytest.raises(UsageError, match=f"{error}.*: --field objects:str keeps all as text"):
-        open_source(photos / "list.jsonl")
-
-
 def test_names_of_classes_for_boxes_without_classes(photos: Path) -> None:
     """The error says what they may name, also where boxes are shares of the image's sides, whose rows begin with -1."""
     for sides in ("1,2,5,6", "0.1,0.2,0.5,0.6"):
@@ -230,16 +210,6 @@ def test_two_columns_of_one_name_are_refused(photos: Path) -> None:
     (photos / "boxes.csv").write_text("path,x1,y1,x2,y2,label,label\n0.png,1,1,5,5,cat,dog\n")
     with pytest.raises(UsageError, match="has two columns 'label': rename one"):
         open_source(photos / "boxes.csv", "listing")
-
-
-def test_names_in_lower_case_come_before_others(photos: Path) -> None:
-    """Columns `x` and `X` may be two things, and boxes are made of `x`."""
-    (photos / "boxes.csv").write_text("path,x,y,w,h,label,X,Label\n0.png,1,2,3,4,cat,9,7\n")
-    source = open_source(photos / "boxes.csv")
-    boxes = source[0].fields["boxes"]
-    assert isinstance(boxes, Boxes)
-    assert (boxes.rows.tolist(), source.info.classes) == ([[1, 2, 3, 4, 0]], ("cat",))
-    assert [np.asarray(source[0].fields[name]).tolist() for name in ("X", "Label")] == [[9], [7]]
 
 
 def test_large_numbers_of_classes_are_refused(photos: Path) -> None:

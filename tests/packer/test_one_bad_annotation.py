@@ -65,20 +65,29 @@ def test_one_box_in_pixels_among_shares(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"bbox": [[1, 2, 3]], "category": ["cat"]}, "bbox is not four numbers"),
-        ({"bbox": [[1, 2, 3, 4]], "category": []}, "its lists differ in length"),
+        ({"bbox": [[9, 9, 1, 1]], "category": []}, "its lists differ in length: bbox 1, category 0"),
+        ({"bbox": [[9, 9, 1]], "category": [0]}, "bbox is not four numbers for each object"),
+        ({"bbox": [1, 2, 3, 4]}, "bbox is not four numbers for each object"),
+        ({"bbox": [[1, 2], [3, 4]]}, "bbox is not four numbers for each object"),
+        ({"bbox": [[1, 2, 3, 4, 10, 2, 3, 4]], "category": ["x"]}, "bbox is not four numbers for each object"),
+        ({"bbox": [[9, 9, 1, 1]], "category": [["a"]]}, "category is not one name or whole number for each"),
         ([{"bbox": [1, 2, 3, 4], "category": [1]}], "category is not one name"),
+        ({"bbox": 3, "category": [0]}, "it is no object of lists"),
         (7, "it is no object of lists"),
     ],
 )
 def test_objects_of_a_row(bad: Any, words: str, tmp_path: Path) -> None:
+    """Where no row is better, the error says what keeps such a column as text."""
     photos(tmp_path)
     good = {"bbox": [[1, 2, 3, 4]], "category": ["cat"]}
-    rows = [{"file_name": f"{i}.jpg", "objects": good if i < 3 else bad} for i in range(4)]
-    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    only_the_last_is_bad(
-        open_source(tmp_path / "metadata.jsonl", fields=["objects:xywh"]), f"objects of line 4: {words}"
-    )
+    rows = [json.dumps({"file_name": f"{i}.jpg", "objects": good if i < 3 else bad}) for i in range(4)]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(rows))
+    source = open_source(tmp_path / "metadata.jsonl", fields=["objects:xywh"])
+    only_the_last_is_bad(source, f"objects of line 4: {words}")
+    (tmp_path / "bad.jsonl").write_text(rows[3])
+    if bad != 7:
+        with pytest.raises(UsageError, match=f"objects of line 1: {words}.*: --field objects:str keeps all as text"):
+            open_source(tmp_path / "bad.jsonl")
 
 
 @pytest.mark.parametrize("words", ["[[1, 2, 3]]", "cat"])

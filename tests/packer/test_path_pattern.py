@@ -56,7 +56,6 @@ def fields_of(*stores: Path) -> dict[str, tuple[str, str, int]]:
         ("{label}{n:d}.jpg", "cat007.jpg", {"label": "cat", "n": 7}),
         ("{n:d}.png", "1403636579763555584.png", {"n": 1403636579763555584}),
         ("{n:d}.png", "9999999999999999999.png", None),
-        ("{n:d}.png", "\u0663.png", None),
         ("{x:f}.png", "-0.25.png", {"x": -0.25}),
         ("{a}/{}/{b}.jpg", "p/q/r/s.jpg", {"a": "q", "b": "s"}),
         ("{a}/{b}.jpg", "s.jpg", None),

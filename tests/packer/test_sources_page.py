@@ -41,7 +41,7 @@ KEPT = {
     "tfrecord": "tfrecord/imagenet/train-00000-of-00002",
 }
 """Kind -> a source that its own tools have written."""
-CALLED = {"archive": "tar", "arrays": "npz", "listing": "csv"}
+CALLED = {"arrays": "npz", "listing": "csv"}
 """Kind -> what it is called by `every_kind.made`."""
 
 
@@ -50,6 +50,9 @@ def example(kind: str, folder: Path) -> Path:
     if kind in KEPT:
         return FIXTURES / KEPT[kind]
     files = every_kind.pictures(*(f"{i}.png" for i in range(4)))
+    if kind == "archive":  # without folders
+        (folder / "a.tar").write_bytes(tar(dict(files)))
+        return folder / "a.tar"
     made: Path = every_kind.made(CALLED.get(kind, kind), folder / "made", [0, 1, 1, 0], files)
     return made
 

@@ -115,7 +115,6 @@ def test_splits_may_be_lists_of_folders_or_text_files(coco8: Path) -> None:
     [
         ("train: images/train\nnames: {1: a}\n", "no list 'names'"),
         ("train: [\n", "is not YAML"),
-        ("[a, b]\n", "is not a data.yaml"),
         ("train: images/train\nkpt_shape: [2, 4]\n", "kpt_shape is [2, 4]"),
         ("train: images/train\nkpt_shape: [2, 3]\nflip_idx: [0, 0]\n", "flip_idx is [0, 0], which is not an order"),
         ("a: &a [x, x]\nb: &b [*a, *a]\nnames: [*b, *b]\ntrain: images/train\n", "at `$.names[0]`"),
@@ -128,9 +127,6 @@ def test_what_is_wrong_in_a_data_yaml_is_named(text: str, words: str, coco8: Pat
     assert not (coco8.parent / "s").exists()
 
 
-# ---------------------------------------------------------------------------------------------- polygons and keypoints
-
-
 def test_folders_that_are_named_next_to_a_data_yaml(coco8: Path) -> None:
     """Classes are those of the data.yaml. A split of it is refused: all images would be in each."""
     folders = {"images": coco8 / "images/train", "labels_dir": coco8 / "labels/train"}
@@ -140,6 +136,9 @@ def test_folders_that_are_named_next_to_a_data_yaml(coco8: Path) -> None:
         UsageError, match=r"coco8\.yaml/val is a split, and --images names all images: give .*coco8\.yaml"
     ):
         open_source(coco8.parent / "coco8.yaml/val", "yolo", **folders)
+
+
+# ---------------------------------------------------------------------------------------------- polygons and keypoints
 
 
 def test_polygons_have_boxes_around_them(tmp_path: Path) -> None:
