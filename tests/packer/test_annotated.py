@@ -131,7 +131,7 @@ def test_files_that_may_be_labels_are_named_whatever_is_printed(
     """In the summary, on the standard error where there is none unless all are packed, and as an error by --strict; not
     with the kind."""
     monkeypatch.chdir(tmp_path)
-    layout = images(*(f"{name}/{k}.jpg" for name in ("cat", "dog") for k in range(5))) | files
+    layout = {**images(*(f"{name}/{k}.jpg" for name in ("cat", "dog") for k in range(5))), **files}
     write(tmp_path, {path: tarred(layout)}) if path.endswith(".tar") else write(Path(path), layout)
     is_lost = "left out" in line
     line += ".*; --source (folder|archive) keeps it so"

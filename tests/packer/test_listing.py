@@ -481,7 +481,8 @@ def test_labels_that_are_numbers_may_be_empty(
 def test_classes_name_those_of_boxes(form: str, small: Callable[..., Path]) -> None:
     """Without a column of labels, --classes names the classes that boxes say, wherever a row of them has it; a number
     that is none of them is a fault of its line, and so are boxes without a class."""
-    row, at = ([1, 0, 0, 1, 1], 0) if form == "yolo" else ([0, 0, 1, 1, 1], 4)
+    row: list[float] = [1, 0, 0, 1, 1] if form == "yolo" else [0, 0, 1, 1, 1]
+    at = 0 if form == "yolo" else 4
 
     def opened(field: str, *boxes: list[list[float]]) -> Source:
         lines = [json.dumps({"path": f"{i}.jpg", "boxes": one}) for i, one in enumerate(boxes)]

@@ -412,7 +412,7 @@ def test_arrays_that_cannot_be_resized_say_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", ["keep", None])
-def test_more_arrays_of_any_size_are_appended(size: str | None, tmp_path: Path) -> None:
+def test_more_arrays_of_any_size_are_appended(size: Any, tmp_path: Path) -> None:
     images = [picture(9 + i % 2, 8, i) for i in range(6)]
     rawpack_packer.pack(images, tmp_path / "s", workers=0, size=size)
     rawpack_packer.append(images, tmp_path / "s", workers=0)
