@@ -548,18 +548,6 @@ def test_tiffs_that_are_not_decoded() -> None:
     assert reason(short) == "truncated"
 
 
-def test_old_jpeg_in_tiff_is_no_damage() -> None:
-    """A kind of JPEG that TIFF gave up in 1995: decoded by the libtiffs that can, and unsupported by others."""
-    body = corpus.jpeg(subsampling="4:4:4")
-    extra = {259: (3, [6]), 512: (3, [1]), 513: (4, [8]), 514: (4, [len(body)])}
-    data = corpus.tiff([body], channels=3, bits=8, photometric=6, extra=extra)
-    image = decoded_or_none(data)
-    if image is None:
-        assert reason(data) == "unsupported"
-    else:
-        assert difference(image, corpus.pillow_pixels(body)) <= 3
-
-
 def test_a_tiff_whose_tags_lie_behind_its_end_is_truncated() -> None:
     """Pillow would leave out what it cannot read, and guess."""
     data = corpus.tiff([corpus.scene().tobytes()], channels=3, bits=8, photometric=2, extra={320: (3, [1] * 9)})

@@ -220,36 +220,6 @@ def test_measuring_ends_by_its_deadline(
     assert clock.now <= max(deadline, 3.0)
 
 
-@pytest.mark.parametrize(("deadline", "decides", "beside"), [(100.0, 5, 3), (5.0, 2, 1), (-1.0, 1, 0)])
-def test_what_decides_is_measured_first(
-    monkeypatch: pytest.MonkeyPatch, deadline: float, decides: int, beside: int
-) -> None:
-    """Of two readings of a store, the one that is only shown gets fewer rounds, and none where time is short."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(measure.time, "monotonic", lambda: clock.now)
-    meter = cast(Any, Played(clock))
-    shown, judged = Reading(meter, Setting(1, 1), beside=True), Reading(meter, Setting(1, 1))
-    read_in_turn([shown, judged], 0.1, deadline=deadline)
-    assert (len(judged.warm), len(shown.warm), shown.cold) == (decides, beside, [])
-    assert (shown.as_dict()["images_per_s"] is None) == (not beside)
-
-
-@pytest.mark.parametrize(("took", "budget", "images"), [(0.2, 20.0, 10), (0.001, 20.0, 64), (1.0, 400.0, 64)])
-def test_large_images_make_a_small_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, budget: float, images: int
-) -> None:
-    """Where an image takes long to decode, a short budget is kept with few of them."""
-    for i in range(64):
-        save(tmp_path / "source" / f"{i:02d}.png", picture(8, 8, i))
-    found = candidates(format=["memmap", "lmdb"], size=["8"], quality=["75", "90"], compression=["none"])
-    source = open_source(tmp_path / "source")
-    monkeypatch.setattr(trial.machine, "cpus", lambda: 2)
-    monkeypatch.setattr(
-        trial, "estimate", lambda few, *_: SimpleNamespace(seconds=took * len(few), store_bytes=192 * len(few))
-    )
-    assert trial.sample_size(source, found, tmp_path, budget) == images
-
-
 def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where packing one candidate takes the whole budget, the others are left out, and the output says which."""
     monkeypatch.setattr(trial, "_SHORT_S", 0.0)

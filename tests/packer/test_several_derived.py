@@ -6,7 +6,6 @@ What is right is said by numpy, Pillow and the libraries of the formats: see `re
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import re
 import shutil
@@ -144,32 +143,6 @@ def test_convert_to_sizes_by_field(stored: Stored, tmp_path: Path) -> None:
     refused = run_here("convert", "--workers", 0, "--size", "6x8", store, tmp_path / "one")
     assert refused.code in (1, 2)
     assert "--size image=" in refused.err, refused
-
-
-def test_relabel_leaves_images_alone(stored: Stored, tmp_path: Path) -> None:
-    """New labels and a new column, and the same images; a further image is no column that can be replaced."""
-    store = tmp_path / "store"
-    shutil.copytree(stored("hdf5"), store)
-    keys = [one["key"] for one in by_docs(store)]
-    (tmp_path / "new.csv").write_text("key,score\n" + "".join(f"{key},{i}.5\n" for i, key in enumerate(keys)))
-    rawpack_packer.relabel(store, tmp_path / "new.csv", fields={"score": "float32"}, stale_copies=True)
-    reader = Reader(store)
-    for i in range(COUNT):
-        assert check(reader[i], "hdf5") == i
-        assert reader[i]["score"] == i + 0.5
-    (tmp_path / "bad.csv").write_text("key,target\n" + "".join(f"{key},1\n" for key in keys))
-    with pytest.raises(UsageError, match="target cannot be replaced: images and masks"):
-        rawpack_packer.relabel(store, tmp_path / "bad.csv")
-
-
-def test_splits_have_every_image(tmp_path: Path) -> None:
-    """A part that is held out, and the rest: each sample is whole in the one that has it."""
-    rawpack_packer.pack_splits(
-        Samples(), tmp_path / "set", fields=FIELDS, holdout={"val": 0.25}, seed=1, workers=0, format="hdf5"
-    )
-    parts = [numbers_in(tmp_path / "set" / name, "hdf5") for name in ("train", "val")]
-    assert sorted(itertools.chain(*parts)) == list(range(COUNT))
-    assert min(map(len, parts)) > 2
 
 
 # ---------------------------------------------------------------------------------------------- exports

@@ -108,12 +108,6 @@ def from_hdf5(arrays: dict[str, Any], **options: Any) -> Callable[[Path], Given]
     return made
 
 
-def opaque(files: Sequence[bytes]) -> NDArray[Any]:
-    """Bytes as HDF5 holds them opaque: with zeros at the end."""
-    longest = max(map(len, files))
-    return np.array([data.ljust(longest, b"\0") for data in files], f"V{longest}")
-
-
 def table_of(kind: str) -> Callable[[Path], Given]:
     """Parquet, or an Arrow file as of `save_to_disk`."""
 
@@ -200,7 +194,6 @@ SOURCES: dict[str, Callable[[Path], Given]] = {
     "hdf5 named": from_hdf5(
         {"a/x": IMAGES, "a/y": FIRST["target"], "b/z": DEPTHS}, array="image=a/x,target=a/y:chw,depth=b/z"
     ),
-    "hdf5 opaque": from_hdf5({name: opaque(files) for name, files in FILES.items()}),
     "hdf5 arrays and files": from_hdf5({**ALL, "target": FILES["target"]}),
     "parquet bytes": table_of("bytes"),
     "parquet paths": table_of("paths"),
@@ -482,17 +475,6 @@ def test_pairs_by_the_command(tmp_path: Path) -> None:
     assert open_source(given[0], **given[1]).info.counts["unpaired"] == 1
 
 
-def test_pairs_of_splits(tmp_path: Path) -> None:
-    """`--splits` takes the partners from the folders of the same names."""
-    from_pairs(["train/a", "val/a"])(tmp_path)
-    images = [word for name in WORDS for word in ("--images", f"{name}={tmp_path / name}")]
-    ran = run_here(
-        "pack", "-q", "-j", 0, "--size", "keep", "--splits", "train,val", *images, tmp_path / "image", tmp_path / "sets"
-    )
-    assert ran.code == 0, ran.err
-    np.testing.assert_array_equal(Reader(tmp_path / "sets" / "val")[1]["target"], TARGETS[3])
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -530,19 +512,3 @@ def test_listed_videos_have_no_further_images(tmp_path: Path) -> None:
     (tmp_path / "set.csv").write_text("path,target\na.mp4,target0.png\n")
     said = refused(tmp_path, (tmp_path / "set.csv", {"fields": ["target:image"]}))
     assert "lists videos, and all frames of a video would have the same image" in said
-
-
-@pytest.mark.parametrize("kind", ["recordio", "video", "yolo", "coco", "voc"])
-def test_sources_without_the_word_refuse_it_as_any_other(kind: str, tmp_path: Path) -> None:
-    """The sentence is the one that other words get."""
-    from make_source_docs import FURTHER
-    from test_sources_page import example
-
-    assert kind not in FURTHER
-    (tmp_path / "set").mkdir()
-    said = refused(tmp_path, (example(kind, tmp_path / "set"), {"fields": ["target:image"], "kind": kind}))
-    if kind in ("coco", "voc"):
-        assert said.startswith("fields={'target': 'image'}: ")
-        assert ":mask" in said
-    else:
-        assert "takes no option fields=: it belongs to" in said

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from running import FORMATS, pack, run_here, stop_of
+from running import FORMATS, pack, run_here
 
 import rawpack_packer
 from rawpack import Reader
@@ -21,8 +21,7 @@ from rawpack.transforms import RandomHorizontalFlip
 from rawpack_packer.inspect.contact_sheet import thumbnail
 from rawpack_packer.recipe import make_recipe, parse_options
 from rawpack_packer.sources import open_source
-from rawpack_packer.tune.bench import about
-from rawpack_packer.tune.candidates import candidates, parse_sides
+from rawpack_packer.tune.candidates import candidates
 from rawpack_packer.tune.loss import compare
 from rawpack_packer.tune.measure import Setting, StoreMeter
 
@@ -285,21 +284,3 @@ def test_crops_of_several_images_keep_their_ratio(triples: Path, tmp_path: Path)
     alone = StoreMeter(pack(triples, tmp_path / "alone", "--size", "keep")).augmented(Setting(2, 0, (20, 30)))
     assert alone is not None
     assert (alone.image_size, alone.transform[0].size) == (None, (20, 30))
-
-
-def test_bench_names_each_image(triples: Path, tmp_path: Path) -> None:
-    """Its line, its JSON, and the error for a further image of many sizes; sizes are by field."""
-    path = pack(triples, tmp_path / "s", *SIZES, *FIELDS)
-    meter = StoreMeter(path)
-    assert about(meter).startswith("memmap, 6 samples of image 24x24x3, target 96x96x3, depth 96x96x1 uint16, ")
-    quick = ("--seconds", "0.01", "--rounds", "1", "--no-cold", "--workers", "0", "--batch", "3")
-    found = json_of("bench", "--json", *quick, path)["stores"][0]
-    assert found["images"] == {name: list(shape) for name, shape in ONE_SIZE.items()}
-    assert found["image"] == [24, 24, 3]
-    some = ("--size", "image=24", "--size", "target=keep", "--size", "depth=96")
-    assert "have different sizes: give --image-size" in stop_of(
-        "bench", *quick, pack(triples, tmp_path / "k", *some, *FIELDS)
-    )
-    assert parse_sides("image=24,target=96x48") == {"image": (24, 24), "target": (96, 48)}
-    assert parse_sides({"image": 24}) == {"image": (24, 24)}
-    assert parse_sides("24") == (24, 24)

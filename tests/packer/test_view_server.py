@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import cv2
 import numpy as np
 import pytest
 from folders import files_of, overwrite
@@ -34,7 +33,7 @@ import rawpack
 from rawpack import PackError, Reader, UsageError, look
 from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer import api
-from rawpack_packer.view import drawn, server, training
+from rawpack_packer.view import server, training
 
 
 class Client:
@@ -450,29 +449,6 @@ def test_a_batch_that_is_being_made_keeps_nobody_waiting(client: Client, monkeyp
         assert all(len(one.result()["samples"]) == 3 for one in asked)
 
 
-def test_slow_readers_get_no_more_than_is_allowed(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections whose answers nobody takes are bounded in number."""
-    monkeypatch.setattr(server, "_CONNECTIONS", 1)
-    monkeypatch.setattr(server, "_WAITING_S", 0.1)
-    with served(large) as (_, client):
-        slow = socket.socket()
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.connect(("127.0.0.1", client.port))
-        slow.sendall(asks(client, "/image?row=0"))
-        assert slow.recv(15) == b"HTTP/1.1 200 OK"
-        with pytest.raises(ConnectionError):
-            client.get("/api/stores")
-        slow.close()
-
-        def is_answered() -> bool:
-            try:
-                return bool(client.get("/image?row=0").status == 200)
-            except ConnectionError:
-                return False
-
-        wait_until(is_answered, "those who left make room")
-
-
 def test_who_asks_nothing_makes_room(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections without a question, or with half of one, cannot keep others from being answered: the oldest gives way
     to each new one. One that is being answered, however long that takes, keeps its place."""
@@ -499,31 +475,6 @@ def test_who_asks_nothing_makes_room(packed: Packed, monkeypatch: pytest.MonkeyP
         assert working.recv(15) == b"HTTP/1.1 200 OK"
         for connection in (working, *idle):
             connection.close()
-
-
-def test_a_question_must_arrive_in_time(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all, and not by the byte: a client that sends one now and then is ended like one that sends nothing, also
-    after an answer; by default after 5 s."""
-    assert server._ASKING_S == 5
-    with served(packed("memmap", "--size", 48)) as (page, client):
-        dripping, answered = (socket.create_connection(("127.0.0.1", client.port)) for _ in range(2))
-        answered.sendall(asks(client))
-        assert b"200 OK" in answered.recv(1 << 16)
-        monkeypatch.setattr(server, "_ASKING_S", 0.2)
-
-        def ends() -> bool:
-            try:
-                dripping.sendall(b"G")
-            except OSError:
-                return True
-            return False
-
-        wait_until(ends, "the connection ends, whatever comes")
-        while answered.recv(1 << 16):
-            pass
-        wait_until(lambda: not page._open, "nobody has a place")
-        dripping.close()
-        answered.close()
 
 
 def test_two_viewers_do_not_share_cookies(packed: Packed, view: View) -> None:
@@ -736,24 +687,3 @@ def test_sizes_are_looked_at_before_pixels(packed: Packed, monkeypatch: pytest.M
         monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_PIXELS", most)
         assert client.get("/image?row=0").status == status
     page.close()
-
-
-def test_pictures_are_computed_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wider numbers than a picture's own are never there for all of its pixels; what is shown does not depend on it."""
-    rng = np.random.default_rng(0)
-    one, other = (rng.integers(0, 256, (37, 5, 3), np.uint8) for _ in range(2))
-    mask = rng.integers(0, 300, (37, 5), np.uint16)
-
-    def shown() -> tuple[Any, ...]:
-        return drawn.difference(one, other, 3), drawn.mask_layer(mask), drawn.psnr(one, other), drawn.psnr(one, one)
-
-    whole = shown()
-    monkeypatch.setattr(drawn, "_BAND", 40)
-    assert shown() == whole
-    gray = np.clip(128 + 3 * (other.astype(float) - one), 0, 255).astype(np.uint8)
-    assert np.array_equal(cv2.imdecode(np.frombuffer(whole[0][1], np.uint8), -1)[..., ::-1], gray)
-    layer = cv2.imdecode(np.frombuffer(whole[1][1], np.uint8), -1)
-    assert np.array_equal(layer[..., 3] == 0, mask == 0)
-    assert (layer[mask == 255][:, :3] == 128).all()
-    assert whole[2] == pytest.approx(10 * np.log10(255**2 / np.mean((one.astype(float) - other) ** 2)))
-    assert whole[3] is None
