@@ -656,6 +656,7 @@ def test_frames_of_a_video(tmp_path: Path, view: View) -> None:
     assert (found["count"], found["left_out"]) == (4, 0)
     assert [clip["rows"] for clip in found["clips"][1:]] == [[2, 3, 4, 5], [4, 5, 6, 7], [9, 10, 11, 11]]
     assert eval(found["line"], {"rawpack": rawpack}).column("store_row")[3].tolist() == [9, 10, 11, 11]
+    assert client.refused("/api/clips", frames=10)[1].endswith("short 'repeat_last' or short 'wrap' pads them")
     assert "step must be from 1" in client.refused("/api/clips", frames=4, step=0)[1]
     columns = client.json("/api/columns", row=10)
     assert columns["values"]["video"] == "1 (b/short.mp4)"
