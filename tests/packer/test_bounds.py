@@ -234,7 +234,12 @@ def test_no_more_is_read_than_a_file_has(tmp_path: Path) -> None:
 def test_streams_are_read_in_steps() -> None:
     """Whatever size is asked for, no step takes memory for more than 1 MiB."""
     stream, asked = io.BytesIO(bytes(3 * MIB)), list[int]()
-    assert len(read_in_steps(lambda size: (asked.append(size), stream.read(size))[1], 1 << 40)) == 3 * MIB
+
+    def read(size: int) -> bytes:
+        asked.append(size)
+        return stream.read(size)
+
+    assert len(read_in_steps(read, 1 << 40)) == 3 * MIB
     assert max(asked) <= MIB
 
 

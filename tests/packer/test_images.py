@@ -332,7 +332,8 @@ def _png_of(packed: bytes, height: int, width: int) -> bytes:
 
 def test_memory_is_what_the_header_implies() -> None:
     """64 MB or more packed behind a header of 8 x 8 pixels stay packed: in a TIFF, in a tile of one, in a PNG."""
-    packed, tile, none = zlib.compress(bytes(1 << 26), 1), zlib.compress(bytes(100)), (4, [])
+    packed, tile = zlib.compress(bytes(1 << 26), 1), zlib.compress(bytes(100))
+    none: tuple[int, list[int]] = (4, [])
     strips = {259: (3, [8])}
     tiles = {273: none, 278: none, 279: none, 259: (3, [5]), 322: (4, [8192]), 323: (4, [8192])}
     tiles |= {324: (4, [8]), 325: (4, [len(tile)])}
