@@ -116,7 +116,7 @@ def table_of(kind: str) -> Callable[[Path], Given]:
         from pyarrow import parquet
 
         struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-        where = written(folder / "x", ALL if kind == "paths" else ())
+        where = written(folder / "x", tuple(ALL) if kind == "paths" else ())
         about = json.dumps({"features": {name: {"_type": "Image"} for name in ALL}})
         held = {}
         for name, files in FILES.items():

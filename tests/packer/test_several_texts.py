@@ -91,12 +91,13 @@ def test_what_is_done_to_a_store_keeps_all_texts(tmp_path: Path) -> None:
     assert table["captions"].to_pylist() == every
     features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
     assert features["captions"] == {"feature": {"dtype": "string", "_type": "Value"}, "_type": "Sequence"}
-    for source, options in (
-        ("files/metadata.jsonl", {"key_column": "key"}),
-        ("webdataset", {"fields": {"json.captions": "str[?]"}}),
-        ("parquet", {}),
-    ):
-        rawpack.pack(tmp_path / source, tmp_path / source[0], size="keep", workers=0, **options)  # type: ignore[arg-type]
+    exported: dict[str, dict[str, Any]] = {
+        "files/metadata.jsonl": {"key_column": "key"},
+        "webdataset": {"fields": {"json.captions": "str[?]"}},
+        "parquet": {},
+    }
+    for source, options in exported.items():
+        rawpack.pack(tmp_path / source, tmp_path / source[0], size="keep", workers=0, **options)
         assert captions_of(tmp_path / source[0]) == every, source
 
 
