@@ -23,7 +23,6 @@ from running import FORMATS
 
 import rawpack_packer
 from rawpack import DamagedStoreError, Reader, UsageError, WorkerError, look
-from rawpack.choose import layout
 from rawpack.transforms import (
     BatchLambda,
     Lambda,
@@ -285,18 +284,6 @@ def test_frames_that_go_back_end_a_run(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- the same, however
-
-
-def test_small_clips_are_read_together(many: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where many batches lie in one slot, each has its own clips."""
-    monkeypatch.setattr(layout, "TOGETHER_HERE_BYTES", 1 << 20)
-    clips = many.clips(3, step=2)
-    batches = clips.batches(2, shuffle=True, fields=["image", "video", "frame", "store_row"])
-    assert batches._feed.making.together > 1
-    for batch in batches:
-        np.testing.assert_array_equal(batch["image"][:, :, 0, 1, 0], batch["frame"])
-        np.testing.assert_array_equal(batch["image"][:, 0, 0, 0, 0], batch["video"])
-        np.testing.assert_array_equal(batch["store_row"], 30 * batch["video"][:, None] + batch["frame"])
 
 
 def test_preloaded_and_verified(reader: Reader) -> None:

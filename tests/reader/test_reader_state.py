@@ -235,12 +235,13 @@ def test_a_wrong_selection_is_refused(reader: Reader, asked: dict[str, Any], mes
 
 @pytest.mark.parametrize("way", ["here", "processes"])
 def test_only_what_is_asked_for_is_read(packed: Packed, truth: Truth, way: str, tmp_path: Path) -> None:
-    """fields=["label", "key"] touches no shard: it works where the shards are gone."""
+    """A column and fields=["label", "key"] touch no shard: they work where the shards are gone."""
     path = shutil.copytree(packed("memmap", "--size", SIZE), tmp_path / "store")
     keys = [Reader(path)[row]["key"] for row in range(len(truth))]
     for shard in path.glob("shard-*"):
         shard.unlink()
     reader = Reader(path)
+    assert np.array_equal(reader.column("label"), truth.labels)
     batches = list(reader.batches(BATCH, shuffle=True, fields=["label", "key"], **WAYS[way]))
     assert sum(len(batch["index"]) for batch in batches) == len(truth)
     for batch in batches:

@@ -649,31 +649,6 @@ def test_a_disk_that_does_not_give_back_what_it_took(
     assert right(reader.batches(BATCH, workers=0), truth) == list(range(SAMPLES))
 
 
-def test_a_small_disk(tmp_path: Path) -> None:
-    """On a real disk of 3 MB that is full, the error names the folder, and nothing has the name of a shard that is not
-    one; with space, the same reader goes on."""
-    store, disk = tmp_path / "store", tmp_path / "disk"
-    images = np.random.default_rng(3).integers(0, 256, (64 * 2, 100, 90, 3)).astype(np.uint8)
-    rawpack_packer.pack(images, store, shard_size=1, workers=0)
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
-    if sys.platform != "linux" or os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("no small disk can be mounted here")
-    try:
-        (disk / "ballast").write_bytes(bytes(1 << 21))
-        with serving() as server:
-            server.put_folder("bucket/store", files_of(store))
-            reader = Reader(f"{server.url}/bucket/store", cache=Cache(disk / "cache", "1GB", timeout=20))
-            with pytest.raises(StoreError, match=rf"the disk of the cache {disk}/cache is full") as raised:
-                reader[0]
-            assert not isinstance(raised.value, DamagedStoreError)
-            assert {path.suffix for path in (disk / "cache").rglob("shard-*")} <= {".part"}
-            (disk / "ballast").unlink()
-            assert np.array_equal(reader[0]["image"], images[0])
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
-
-
 # ---------------------------------------------------------------------------------------------- a cache that goes away
 
 
