@@ -25,7 +25,6 @@ from rawpack import RawpackError, Reader, UsageError, Workers
 from rawpack.batches import Batches
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack.workers import slots
-from rawpack.workers.pool import WorkerPool
 
 BATCH = 7
 SIZE = 160
@@ -294,25 +293,6 @@ def test_close_comes_next_where_a_thread_never_rests(store: Path, way: str) -> N
 def _slowly(image: Array) -> Array:
     time.sleep(0.01)
     return image
-
-
-def test_close_in_several_threads_at_once(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are ended by one of the threads that close them."""
-    close, closed = WorkerPool.close, list[WorkerPool]()
-
-    def closing(pool: WorkerPool) -> None:
-        closed.append(pool)
-        if len(closed) == 1:
-            thread = threading.Thread(target=batches.close)
-            thread.start()
-            thread.join()
-        close(pool)
-
-    monkeypatch.setattr(WorkerPool, "close", closing)
-    batches = Reader(store).batches(BATCH, **WAYS["threads"])
-    list(batches)
-    batches.close()
-    assert len(closed) == 1
 
 
 def test_close_while_another_thread_begins_loops(store: Path) -> None:

@@ -25,8 +25,6 @@ from running import Packed
 
 import rawpack_packer
 from rawpack import Buckets, Reader, UsageError, Weighted, Workers, look, transforms
-from rawpack.integrations.adapter import inputs_and_labels
-from rawpack.integrations.keras import KerasBatches
 from rawpack.order.base import Order
 from rawpack.order.buckets import Bucketed
 from rawpack.order.keys import derive_key
@@ -502,21 +500,6 @@ def test_a_store_behind_a_url(detection: Reader, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- frameworks
-
-
-def test_batches_for_keras(detection: Reader) -> None:
-    """Epoch after epoch, and after a resume, what Keras gets is what a loop gets."""
-    options: dict[str, Any] = {"shuffle": True, "image_size": Buckets([(32, 64), (56, 40)]), "seed": 5, "workers": 0}
-    batches, wanted = detection.batches(4, **options), detection.batches(4, **options)
-    data = KerasBatches(batches._feed, *inputs_and_labels(batches._feed, "image", "number", None))
-    for _ in range(2):
-        expected = [(batch["image"].tobytes(), batch["number"].tolist()) for batch in wanted]
-        given = [data[k] for k in range(len(data))]
-        assert [(image.tobytes(), numbers.tolist()) for image, numbers in given] == expected
-        saved = as_saved(data.state_dict(after=3))
-        data.on_epoch_end()
-    data.load_state_dict(saved)
-    assert [data[k][1].tolist() for k in range(len(expected) - 3)] == [numbers for _, numbers in expected[3:]]
 
 
 def test_one_size_for_mxnet(detection: Reader) -> None:

@@ -286,14 +286,6 @@ def test_frames_that_go_back_end_a_run(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- the same, however
 
 
-def test_preloaded_and_verified(reader: Reader) -> None:
-    """Shards in memory and checks while reading change nothing."""
-    (path,) = reader._samples.asked.paths
-    expected = [*reader.clips(**ASKED).batches(4, workers=0)]
-    for options in ({"preload": True}, {"verify": True}):
-        assert equal([*Reader(path, **options).clips(**ASKED).batches(4, **WAYS["threads"])], expected)
-
-
 # ---------------------------------------------------------------------------------------------- random clips
 
 

@@ -21,7 +21,7 @@ from store_server import serving
 
 import rawpack_packer
 from rawpack import Cache, Reader, UsageError
-from rawpack.transforms import BatchLambda, Lambda, RandomCrop, RandomHorizontalFlip
+from rawpack.transforms import RandomCrop, RandomHorizontalFlip
 
 FPS = 10
 LENGTHS = (5, 40, 17, 1, 30)
@@ -280,20 +280,6 @@ def test_boxes_of_a_frame_of_another_size_are_refused(tmp_path: Path, before: fl
         return
     with pytest.raises(UsageError, match=r"boxes of sample 0 .* 20x30, and its batch shows one of 40x30.*--size"):
         list(batches)
-
-
-def test_steps_on_numbers_and_whole_batches(reader: Reader) -> None:
-    """A function of numbers gets one frame, a function of a batch all of them."""
-
-    def moved(batch: dict[str, Any]) -> dict[str, Any]:
-        return {"action": batch["action"] - batch["action"][:, :1]}
-
-    transform = [Lambda(lambda action: action * 2, field="action"), BatchLambda(moved)]
-    asked = {"action": [0.0, 0.1, 0.2]}
-    for batch in reader.clips(offsets=asked).batches(9, fields=["action"], transform=transform, workers=2):
-        ((rows, _),) = by_rule(reader, asked, batch["index"]).values()
-        steps = rows - rows[:, :1]
-        np.testing.assert_array_equal(batch["action"], np.stack([2 * steps, -2 * steps], axis=2))
 
 
 # ---------------------------------------------------------------------------------------------- times

@@ -166,29 +166,6 @@ def test_s3(server: Server, truth: Pixels, tmp_path: Path, monkeypatch: pytest.M
     assert right(batches, truth) == list(range(SAMPLES))
 
 
-def test_s3_has_a_connection_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than botocore's 10, and signatures of the present version; but what the user or the environment configures
-    counts."""
-    import fsspec
-
-    def configured(**options: object) -> dict[str, object]:
-        return dict(urls.filesystem("s3://bucket/store", {"anon": True, **options})[0].config_kwargs)
-
-    for name in ("AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"):
-        monkeypatch.delenv(name, raising=False)
-    retries = {"mode": "standard", "max_attempts": 2}
-    ours = {"max_pool_connections": 32, "signature_version": "s3v4", "retries": retries}
-    assert configured() == ours
-    same, _ = urls.filesystem("s3://bucket/store", {"anon": True})
-    same.connect()
-    assert urls.filesystem("s3://bucket/store", {"anon": True})[0] is same  # botocore changes what it is given
-    assert configured(config_kwargs={"max_pool_connections": 4}) == {**ours, "max_pool_connections": 4}
-    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"s3": {"addressing_style": "path"}}})
-    assert configured() == {**ours, "s3": {"addressing_style": "path"}}
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "7")
-    assert "retries" not in configured()
-
-
 def test_any_other_file_system(folder: Path, truth: Pixels, tmp_path: Path) -> None:
     """What fsspec knows can be read, also file systems that are not asynchronous."""
     import fsspec
@@ -333,14 +310,6 @@ def test_an_order_that_needs_more_than_the_cache(opened: Opened, server: Server)
         rows_of(opened(limit=whole).batches(50, shuffle=True))
 
 
-def test_an_epoch_of_which_nothing_is_left(opened: Opened) -> None:
-    """It is over at once, as with a local store."""
-    batches = opened(8.5).batches(BATCH, workers=0)
-    batches.load_state_dict(batches.state_dict() | {"position": SAMPLES})
-    assert list(batches) == []
-    assert len(next(iter(batches))["index"]) == BATCH
-
-
 def test_a_bound_without_sense(opened: Opened, tmp_path: Path) -> None:
     """A cache that cannot hold the columns and one shard is refused with what it takes; nonsense is named."""
     with pytest.raises(UsageError, match=r"needs a cache of at least \d+ bytes"):
@@ -352,19 +321,6 @@ def test_a_bound_without_sense(opened: Opened, tmp_path: Path) -> None:
         opened(cache=tmp_path / "file")
     assert byte_count("1.5 GiB") == 3 << 29
     assert byte_count("200GB") == 200 * 10**9
-
-
-def test_a_copy_has_the_cache_of_its_reader(
-    opened: Opened, truth: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pickled reader fetches nothing into another folder where it is loaded in another current folder."""
-    for name in ("here", "there"):
-        (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    kept = pickle.dumps(opened(cache="kept"))
-    monkeypatch.chdir(tmp_path / "there")
-    assert np.array_equal(pickle.loads(kept)[5]["image"], truth[5])
-    assert list((tmp_path / "there").iterdir()) == []
 
 
 def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -789,8 +745,6 @@ def test_a_shard_that_workers_find_spoiled(opened: Opened, server: Server, truth
 FAULTS: dict[str, Fault] = {
     "503": on("", status(503), 3),
     "stalls": on("shard-00001", stalls, 1),
-    "truncates": on("shard-00001", truncates, 2),
-    "shortens": on("shard-00001", shortens, 2),
     "flips": on("shard-00001", flips, 2),
     "flips a column": on("label.npy", flips, 2),
     "flips the manifest": on("store.json", flips, 2),

@@ -31,7 +31,6 @@ from rawpack.epoch import repeats
 from rawpack.integrations.adapter import inputs_and_labels
 from rawpack.integrations.keras import KerasBatches
 from rawpack.transforms import (
-    BatchStep,
     CenterCrop,
     Lambda,
     MixUp,
@@ -74,37 +73,11 @@ class Jitter(Step):
         return image + np.uint8(drawn)
 
 
-class EqualJitter(Jitter):
-    """One that says what it equals."""
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    __hash__ = Step.__hash__
-
-
 JITTER = Jitter()
 
 
 def halved(image: Any) -> Any:
     return image // 2
-
-
-class Darker(Step):
-    """A step of a user's own that draws nothing at random."""
-
-    def draw(self, random: Any, height: int, width: int) -> tuple[int, int]:
-        return height, width
-
-    def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
-        return image // 2
-
-
-class Flat(BatchStep):
-    """The same for whole batches."""
-
-    def apply(self, batch: dict[str, Any], random: Any) -> dict[str, Any]:
-        return {}
 
 
 # ---------------------------------------------------------------------------------------------- loops that repeat
@@ -128,7 +101,6 @@ REPEATING: dict[str, Loop] = {
     "mix": lambda reader, epoch: Reader.mix([(reader, 2), (reader, 1)]).batches(BATCH, **SHUFFLED),
     "crop": lambda reader, epoch: reader.batches(BATCH, transform=[RandomResizedCrop(6)], **IN_ORDER),
     "own step": lambda reader, epoch: reader.batches(BATCH, transform=[JITTER], **IN_ORDER),
-    "own step, equal": lambda reader, epoch: reader.batches(BATCH, transform=[EqualJitter()], **IN_ORDER),
     "mixup": lambda reader, epoch: reader.batches(
         BATCH, transform=[Normalize((0.5,), (0.5,)), OneHot(4), MixUp()], **IN_ORDER
     ),
@@ -277,7 +249,7 @@ def test_steps_that_are_no_repetition(store: Path) -> None:
 
 def test_training_and_validation(store: Path) -> None:
     """Training with batches made once, validation with new ones in every epoch, twice one after another: no word."""
-    steps: list[Any] = [Resize(10), CenterCrop(6), Darker(), Normalize((0.5,), (0.5,)), lambda image: image * 2, Flat()]
+    steps: list[Any] = [Resize(10), CenterCrop(6), Normalize((0.5,), (0.5,)), lambda image: image * 2]
     with told() as warned:
         for _ in range(2):
             train = Reader(store).batches(BATCH, shuffle=True, transform=[RandomResizedCrop(6)], workers=0)
