@@ -242,9 +242,9 @@ def test_a_rejected_frame_ends_a_run(chosen: str, tmp_path: Path) -> None:
     at even distances, as if another rate had been asked for."""
     numbers = WHOLE[chosen]
     n = len(numbers)
-    bad = [(0, numbers[20]), (0, numbers[21]), (1, numbers[0]), (1, numbers[-1]), (2, 3), (2, 7)]
-    path = pack_frames(Frames([numbers, numbers, range(11)], bad=bad, small=True), tmp_path / "s", max_rejects=10)
-    runs = runs_of([20, n - 22, n - 2, 3, 3, 3])
+    bad = [(0, numbers[20]), (0, numbers[21]), (1, numbers[0]), (1, numbers[-1]), (2, 7), (2, 15), (2, 23), (2, 31)]
+    path = pack_frames(Frames([numbers, numbers, range(36)], bad=bad, small=True), tmp_path / "s", max_rejects=10)
+    runs = runs_of([20, n - 22, n - 2, 7, 7, 7, 7, 4])
     for reader, expected in ((Reader(path), runs), (Reader([path, path]), runs_of([*map(len, runs)] * 2))):
         found = rows_in(reader.clips(3, step=1).batches(9, workers=0, fields=ROWS))
         assert found == expected_rows(expected, 3, 1, 1)
