@@ -98,7 +98,8 @@ def test_a_batch_that_is_not_known_is_refused(few: Reader) -> None:
     """Never another state than that of the batch: a copy, a foreign batch and one from before a resume are refused."""
     batches, others = few.batches(BATCH, workers=0), few.batches(BATCH, workers=0)
     batch, other = next(iter(batches)), next(iter(others))
-    for wrong in ({**batch, "index": batch["index"].copy()}, {"image": batch["image"]}, other, [batch], True):
+    unknown: list[Any] = [{**batch, "index": batch["index"].copy()}, {"image": batch["image"]}, other, [batch], True]
+    for wrong in unknown:
         with pytest.raises(UsageError, match=r"after= must be a batch of these batches.*the number of batches"):
             batches.state_dict(after=wrong)
     running = iter(batches)

@@ -80,8 +80,8 @@ def made(request: pytest.FixtureRequest, readers: Readers) -> Made:
 
     def make(rank: int = 0, world_size: int = 1, copied: bool = False, **options: Any) -> Batches:
         of = pickle.loads(pickle.dumps(reader)) if copied else reader
-        ranks = Ranks(rank, world_size, last="keep")
-        return of.batches(BATCH, ranks=ranks, **{"workers": 0, "fields": ["label"]} | asked | options)
+        given: dict[str, Any] = {"workers": 0, "fields": ["label"]} | asked | options
+        return of.batches(BATCH, ranks=Ranks(rank, world_size, last="keep"), **given)
 
     return make
 

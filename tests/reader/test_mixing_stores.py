@@ -63,7 +63,7 @@ def packed_numbers(
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Three small stores, each of another format."""
     base = tmp_path_factory.mktemp("stores")
-    formats: list[dict[str, str]] = [{}, {"format": "hdf5", "compression": "gzip"}, {"format": "hdf5"}]
+    formats: list[dict[str, Any]] = [{}, {"format": "hdf5", "compression": "gzip"}, {"format": "hdf5"}]
     return {
         name: packed_numbers(base / name, count, number, **options)
         for number, ((name, count), options) in enumerate(zip(SIZES.items(), formats, strict=True))
