@@ -7,27 +7,23 @@ The pixels of an image hold their own place, (y, x) in whole numbers. `big` repe
 from __future__ import annotations
 
 import math
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import cv2
-import msgspec
 import numpy as np
 import pytest
 from clip_frames import Frames
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reading import WAYS, without_core
+from reading import SOAK, WAYS
 from running import FORMATS
 
 import rawpack_packer
 from rawpack import Buckets, Reader, UsageError, WorkerError
 from rawpack.disk.manifest import Field
-from rawpack.system.times import Times
 from rawpack.transforms import (
     CenterCrop,
     ColorJitter,
@@ -56,10 +52,9 @@ from rawpack.transforms.plan import plan_pipeline
 Arrays = dict[str, NDArray[Any]]
 COUNT, SIZE, TIMES = 24, (48, 56), 4
 KINDS = {"big": "image", "depth": "image", "gray": "image", "mask": "mask", "boxes": "xyxy"}
-SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 
 
-def repeated(image: NDArray[Any], times: int) -> NDArray[Any]:
+def repeated(image: NDArray[Any], times: int = TIMES) -> NDArray[Any]:
     """Each pixel of images (..., H, W, C) as a block of pixels."""
     return image.repeat(times, -3).repeat(times, -2)
 
@@ -101,11 +96,11 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Packs the samples, of one size or of many."""
     folder = tmp_path_factory.mktemp("several")
 
-    def pack(layout: str = "memmap", *, keep: bool = False) -> Path:
-        path = folder / f"{layout}-{keep}"
+    def pack(layout: str = "memmap", *, keep: bool = False, times: int = TIMES) -> Path:
+        path = folder / f"{layout}-{keep}-{times}"
         if not path.exists():
             sizes = [(40 + i % 7, 44 + i % 5) if keep else SIZE for i in range(COUNT)]
-            samples = [sample(i, size) for i, size in enumerate(sizes)]
+            samples = [sample(i, size, times) for i, size in enumerate(sizes)]
             words = FORMATS[layout]
             options = {
                 name[2:]: int(value) if value.isdigit() else value
@@ -170,20 +165,19 @@ def test_in_every_format_and_order_for_any_workers(
             np.testing.assert_array_equal(batch[name], wanted[name])
 
 
-@pytest.mark.parametrize("beside", [["image"], ["depth", "image"], ["mask", "gray", "image"]], ids=str)
-def test_the_image_is_the_same_whatever_is_beside_it(packed: Callable[..., Path], beside: list[str]) -> None:
+def test_the_image_is_the_same_whatever_is_beside_it(packed: Callable[..., Path]) -> None:
     """Fields of the same size, in any order: the image gets the very pixels that it gets alone."""
     steps = [RandomResizedCrop(20), ColorJitter(0.3), RandomHorizontalFlip(), RandomErasing(0.7)]
     alone = batches(packed(), steps, fields=["image", "label"])
-    for batch, wanted in zip(batches(packed(), steps, fields=beside), alone, strict=True):
-        np.testing.assert_array_equal(batch["image"], wanted["image"])
+    for beside in (["depth", "image"], ["mask", "gray", "image"]):
+        for batch, wanted in zip(batches(packed(), steps, fields=beside), alone, strict=True):
+            np.testing.assert_array_equal(batch["image"], wanted["image"])
 
 
 def test_boxes_of_the_larger_image_move_with_it(tmp_path: Path) -> None:
     """What is drawn in the pixels of the smaller one moves them too, also where only that one is in the batch."""
     made = []
-    for i in range(12):
-        one = sample(i, times=2)
+    for one in (sample(i, times=2) for i in range(12)):
         boxes = one["boxes"] * np.float32([2, 2, 2, 2, 1])
         made.append({"image": one["big"], "small": one["image"], "boxes": boxes, "label": 0})
     fields = {"small": "image", "boxes": "xyxy"}
@@ -197,35 +191,28 @@ def test_boxes_of_the_larger_image_move_with_it(tmp_path: Path) -> None:
         for image, boxes, same in zip(batch["image"], batch["boxes"], other["boxes"], strict=True):
             np.testing.assert_array_equal(boxes, same)
             for left, top, right, bottom, _ in boxes.astype(int):
-                assert {tuple(place - 1) for place in image[top:bottom, left:right, :2].reshape(-1, 2)} <= {
-                    (20, 20), (30, 11),
-                }  # fmt: skip
+                places = image[top:bottom, left:right, :2].reshape(-1, 2) - 1
+                assert {*map(tuple, places)} <= {(20, 20), (30, 11)}
                 seen += 1
     assert seen
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
-@pytest.mark.parametrize(
-    "steps",
-    [
+def test_an_image_beside_boxes_is_made_as_if_theirs_were_in_the_batch(packed: Callable[..., Path], keep: bool) -> None:
+    """Also where it is several times as large, and the only image."""
+    for steps in (
         [RandomCrop(12, padding=3)],
         [CenterCrop(20)],
         [Resize((20, 24)), RandomHorizontalFlip()],
         [RandomResizedCrop(16), ToCHW()],
         [Fit(16), RandomCrop(12)],
-    ],
-    ids=repr,
-)
-def test_an_image_beside_boxes_is_made_as_if_theirs_were_in_the_batch(
-    packed: Callable[..., Path], steps: list[Any], keep: bool
-) -> None:
-    """Also where it is several times as large, and the only image."""
-    whole = batches(packed(keep=keep), steps, fields=["image", "big", "gray", "boxes"])
-    for name in ("big", "gray"):
-        for batch, wanted in zip(batches(packed(keep=keep), steps, fields=[name, "boxes"]), whole, strict=True):
-            np.testing.assert_array_equal(batch[name], wanted[name])
-            for boxes, same in zip(batch["boxes"], wanted["boxes"], strict=True):
-                np.testing.assert_array_equal(boxes, same)
+    ):
+        whole = batches(packed(keep=keep), steps, fields=["image", "big", "gray", "boxes"])
+        for name in ("big", "gray"):
+            for batch, wanted in zip(batches(packed(keep=keep), steps, fields=[name, "boxes"]), whole, strict=True):
+                np.testing.assert_array_equal(batch[name], wanted[name])
+                for boxes, same in zip(batch["boxes"], wanted["boxes"], strict=True):
+                    np.testing.assert_array_equal(boxes, same)
 
 
 # ---------------------------------------------------------------------------------------------- resized
@@ -234,7 +221,7 @@ def test_an_image_beside_boxes_is_made_as_if_theirs_were_in_the_batch(
 class Spied(RandomResizedCrop):
     """Notes what it draws."""
 
-    drawn: list[Any] = []  # noqa: RUF012
+    drawn: ClassVar[list[Any]] = []
 
     def draw(self, random: Random, height: int, width: int) -> Any:
         drawn = super().draw(random, height, width)
@@ -276,43 +263,41 @@ def test_a_size_is_that_of_the_field_image() -> None:
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
-@pytest.mark.parametrize(
-    "steps", [[Resize(23), CenterCrop(19)], [Fit((20, 17))], [Resize(25, max_size=29), CenterCrop(9)]]
-)
-def test_what_is_resized_and_cut_shows_the_same(packed: Callable[..., Path], steps: list[Any], keep: bool) -> None:
+def test_what_is_resized_and_cut_shows_the_same(packed: Callable[..., Path], keep: bool) -> None:
     """Also where the small image's size is rounded: the large one shows its repeated pixels, up to rounding, and not
     those beside them."""
-    for batch in batches(packed(keep=keep), steps, fields=["image", "big"]):
-        small = cv2.resize(batch["big"][0], batch["image"].shape[2:0:-1], interpolation=cv2.INTER_AREA)
-        assert np.abs(small.astype(int) - batch["image"][0]).max() <= 1
+    for steps in ([Resize(23), CenterCrop(19)], [Fit((20, 17))], [Resize(25, max_size=29), CenterCrop(9)]):
+        for batch in batches(packed(keep=keep), steps, fields=["image", "big"]):
+            small = cv2.resize(batch["big"][0], batch["image"].shape[2:0:-1], interpolation=cv2.INTER_AREA)
+            assert np.abs(small.astype(int) - batch["image"][0]).max() <= 1
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
 def test_image_size_is_for_all_images_or_by_field(packed: Callable[..., Path], keep: bool) -> None:
     """One size is that of `image`, and the others keep their ratio to it; a dict resizes what it names, and masks with
-    `image`; buckets go by `image`."""
+    `image`."""
     store, fields = packed(keep=keep), ["image", "big", "mask"]
     assert sizes(batches(store, image_size=24, fields=fields)) == {"image": (24, 24), "mask": (24, 24), "big": (96, 96)}
-    both = {"image": (20, 24), "big": 32}
-    found = batches(store, image_size=both, fields=fields)
+    found = batches(store, image_size={"image": (20, 24), "big": 32}, fields=fields)
     assert sizes(found) == {"image": (20, 24), "mask": (20, 24), "big": (32, 32)}
-    alone = batches(store, image_size=(20, 24), fields=["image", "mask"])
-    for batch, wanted in zip(found, alone, strict=True):
+    for batch, wanted in zip(found, batches(store, image_size=(20, 24), fields=["image", "mask"]), strict=True):
         np.testing.assert_array_equal(batch["image"], wanted["image"])
         np.testing.assert_array_equal(batch["mask"], wanted["mask"])
-    if keep:
-        buckets = Buckets([(20, 22), (22, 20)])
-        for batch in batches(store, image_size=buckets, fields=["image", "big"]):
-            assert batch["big"].shape[1:3] == tuple(TIMES * side for side in batch["image"].shape[1:3])
-        by_field = batches(store, image_size={"image": buckets, "big": 16}, fields=["image", "big"])
-        assert {batch["big"].shape[1:3] for batch in by_field} == {(16, 16)}
-        with pytest.raises(UsageError, match="come out of the transform in different sizes"):
-            batches(store, image_size={"image": 20}, fields=["image", "big"])
-    else:
-        unchanged = sizes(batches(store, image_size={"big": 20}, fields=fields))
-        assert unchanged == {"image": SIZE, "mask": SIZE, "big": (20, 20)}
+
+
+def test_buckets_go_by_the_image(packed: Callable[..., Path]) -> None:
+    """Other images keep their ratio to it, or have a size by field; what no size is said of stays as it is."""
+    store, buckets = packed(keep=True), Buckets([(20, 22), (22, 20)])
+    for batch in batches(store, image_size=buckets, fields=["image", "big"]):
+        assert batch["big"].shape[1:3] == tuple(TIMES * side for side in batch["image"].shape[1:3])
+    by_field = batches(store, image_size={"image": buckets, "big": 16}, fields=["image", "big"])
+    assert {batch["big"].shape[1:3] for batch in by_field} == {(16, 16)}
+    with pytest.raises(UsageError, match="come out of the transform in different sizes"):
+        batches(store, image_size={"image": 20}, fields=["image", "big"])
     with pytest.raises(UsageError, match="Buckets for 'big': they are for 'image'"):
         batches(store, image_size={"big": Buckets([20])})
+    unchanged = sizes(batches(packed(), image_size={"big": 20}, fields=["image", "big", "mask"]))
+    assert unchanged == {"image": SIZE, "mask": SIZE, "big": (20, 20)}
 
 
 def sizes(found: list[Arrays]) -> dict[str, tuple[int, ...]]:
@@ -328,23 +313,19 @@ def test_colors_are_changed_of_color_images_alone(packed: Callable[..., Path]) -
     stored = Reader(packed())
     steps = [ColorJitter(0.9), RandomErasing(1.0, value=(7, 8, 9)), Normalize((0.5,) * 3, (0.5,) * 3)]
     for batch in batches(packed(), steps, fields=ALIGNED[:-2]):
-        np.testing.assert_array_equal(batch["big"], repeated(batch["image"], TIMES))
+        np.testing.assert_array_equal(batch["big"], repeated(batch["image"]))
         assert batch["big"].dtype == np.float32
         erased = np.isclose(batch["image"], np.array([7, 8, 9]) / 127.5 - 1).all(axis=3).mean((1, 2))
         assert (erased > 0.01).all()
         for k, row in enumerate(batch["index"]):
             for name in ("depth", "gray", "mask"):
                 np.testing.assert_array_equal(batch[name][k], stored[int(row)][name])
-    for batch in batches(packed(), [Normalize(0.5, 0.5, fields=["gray"])], fields=ALIGNED):  # type: ignore[arg-type]
-        assert {name: batch[name].dtype.name for name in ("image", "gray", "depth")} == {
-            "image": "uint8", "gray": "float32", "depth": "uint16",
-        }  # fmt: skip
-    gray = batches(packed(), [ConvertImageDtype(), ToCHW()], fields=["gray", "image", "mask"])[0]
-    assert {name: (gray[name].dtype.name, gray[name].shape[1]) for name in ("gray", "image", "mask")} == {
-        "gray": ("float32", 1), "image": ("float32", 3), "mask": ("uint8", 1),
-    }  # fmt: skip
-    with pytest.raises(UsageError, match=r"ColorJitter.*needs uint8 images of 1 or 3 channels"):
-        batches(packed(), [ColorJitter(0.5, fields=["depth"])], fields=["image", "depth"])
+    named = batches(packed(), [Normalize(0.5, 0.5, fields=["gray"])], fields=ALIGNED)[0]  # type: ignore[arg-type]
+    assert [named[name].dtype for name in ("image", "gray", "depth")] == ["uint8", "float32", "uint16"]
+    floats = batches(packed(), [ConvertImageDtype(), ToCHW()], fields=["gray", "image", "mask"])[0]
+    assert [(floats[name].dtype, floats[name].shape[1]) for name in ("gray", "image", "mask")] == [
+        ("float32", 1), ("float32", 3), ("uint8", 1)
+    ]  # fmt: skip
 
 
 def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -> None:
@@ -355,11 +336,10 @@ def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -
         np.testing.assert_array_equal(batch["gray"], batch["mask"])
         moved += int((batch["gray"] == 0).any(axis=(1, 2, 3)).sum())
     assert 0 < moved < COUNT
-    step = RandAugment()
+    step, image = RandAugment(), sample(0)["image"]
     drawn = [("TranslateX", 5.0), ("TranslateY", -3.0)]
-    image = sample(0)["image"]
-    large = step.apply(repeated(image, TIMES), step.magnified(drawn, TIMES))
-    np.testing.assert_array_equal(large, repeated(step.apply(image, drawn), TIMES))
+    large = step.apply(repeated(image), step.magnified(drawn, TIMES))
+    np.testing.assert_array_equal(large, repeated(step.apply(image, drawn)))
 
 
 # ---------------------------------------------------------------------------------------------- which fields
@@ -401,6 +381,7 @@ class OwnCrop(CropStep):
         ([CenterCrop(20, fields=["image"]), RandomCrop(18)], ["image", "depth"],
          r"'depth' is 48x56 and 'image' 20x20 .*fields= of the step.*image_size= by field.*fields= of batches"),
         ([OwnCrop()], ["image", "big"], "'big' is 4 times as large as 'image': .*scaled.*magnified"),
+        ([ColorJitter(0.5, fields=["depth"])], ["image", "depth"], "ColorJitter.*needs uint8 images of 1 or 3 chann"),
         ([Views(2, [RandomCrop(3)]), RandomHorizontalFlip()], ["image"], "comes after Views.*end of the steps"),
         ([Views(2, [RandomCrop(3)])], ["image", "boxes"], "cannot change boxes"),
         ([MixUp(num_classes=3)], ["image", "depth", "label"], "cannot change masks .*'depth'"),
@@ -410,10 +391,24 @@ def test_what_does_not_fit_is_refused(
     packed: Callable[..., Path], steps: list[Any], fields: list[str], message: str
 ) -> None:
     """At once, with the cure."""
-    with pytest.raises(UsageError, match=r"fields='image' must be a list of names, such as \['image'\]"):
-        RandomCrop(18, fields="image")
     with pytest.raises(UsageError, match=message):
         batches(packed(), steps, fields=fields)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RandomCrop(18, fields="image"), r"fields='image' must be a list of names, such as \['image'\]"),
+        (lambda: Views(2, "crop"), "needs a list of steps on samples"),  # type: ignore[arg-type]
+        (lambda: Views(2, [MixUp()]), "needs a list of steps on samples"),  # type: ignore[list-item]
+        (lambda: Views(2, [Views(2, [])]), "needs a list of steps on samples"),
+        (lambda: Views(2, [RandomCrop]), "is a class, not a step"),  # type: ignore[list-item]
+    ],
+)
+def test_what_is_no_list_is_refused(make: Callable[[], Any], message: str) -> None:
+    """Of fields, or of steps that views can have."""
+    with pytest.raises(UsageError, match=message):
+        make()
 
 
 def test_sizes_that_are_no_whole_pixels_are_refused() -> None:
@@ -479,10 +474,6 @@ def test_views_are_made_as_a_transform_makes_images(packed: Callable[..., Path])
     (batch, *_) = batches(packed(), [Views(2, crops)], fields=["depth", "mask", "image"])
     place = batch["depth"].astype(int) - 1
     np.testing.assert_array_equal(batch["mask"], place // 256 % 12 * 16 + place % 256 % 16 + 1)
-    for bad in ([], "crop", RandomCrop(3), [MixUp()], [Views(2, [])], [RandomCrop]):
-        if bad:
-            with pytest.raises(UsageError, match=r"needs a list of steps on samples|is a class, not a step"):
-                Views(2, bad)  # type: ignore[arg-type]
 
 
 def test_views_are_mixed_view_by_view(packed: Callable[..., Path]) -> None:
@@ -529,91 +520,7 @@ def test_some_images_come_as_files(packed: Callable[..., Path]) -> None:
             start += 1
 
 
-def test_notebooks_show_all_images_of_a_sample(packed: Callable[..., Path]) -> None:
-    """Side by side, with their names."""
-    html = Reader(packed())._repr_html_()
-    assert html.count("<figure") == 4
-    assert html.count("<img") == 4 * 4
-    assert html.count('alt="big of sample 0"') == 1
-
-
-# ---------------------------------------------------------------------------------------------- effort
-
-
-def test_two_images_take_no_more_calls_than_two_stores(tmp_path: Path) -> None:
-    """What is drawn for one is used for the other: fewer Python functions are called than for two samples of one. The
-    native core calls none for images alone."""
-    rng = np.random.default_rng(0)
-    images = [rng.integers(0, 256, (32, 32, 3)).astype(np.uint8) for _ in range(64)]
-    for layout in ("memmap", "lmdb"):
-        one, two = tmp_path / f"{layout}1", tmp_path / f"{layout}2"
-        rawpack_packer.pack([{"image": image} for image in images], one, format=layout, size="keep")
-        pairs = [{"image": image, "target": image} for image in images]
-        rawpack_packer.pack(pairs, two, format=layout, size="keep", fields={"target": "image"})
-        for options in (
-            {},
-            {"image_size": 20},
-            {"transform": [RandomResizedCrop(16), RandomHorizontalFlip(), Normalize((0.5,) * 3, (0.5,) * 3)]},
-            {"transform": [RandomCrop(16), ColorJitter(0.3), RandomErasing()]},
-            {"transform": [RandomHorizontalFlip(), ToCHW()]},
-        ):
-            with without_core():
-                assert calls(two, options) <= 2 * calls(one, options)
-
-
-def calls(store: Path, options: dict[str, Any]) -> int:
-    """The calls of Python functions in a second epoch."""
-    count, made = 0, Reader(store).batches(32, workers=0, **options)
-
-    def profile(frame: Any, event: str, arg: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    list(made)
-    sys.setprofile(profile)
-    try:
-        list(made)
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 # ---------------------------------------------------------------------------------------------- any transform
-
-
-class Held:
-    """What a pipeline asks of a library, over samples in memory."""
-
-    def __init__(self, samples: list[Arrays]) -> None:
-        kinds = {"image": "image", "big": "image", "depth": "image", "mask": "mask"}
-        self.samples = samples
-        self.fields = {
-            name: Field(
-                kind=kind,  # type: ignore[arg-type]
-                dtype=samples[0][name].dtype.name,
-                shape=samples[0][name].shape,
-                nearest=True if name == "depth" else msgspec.UNSET,
-            )
-            for name, kind in kinds.items()
-        }
-
-    def located(self, name: str, rows: NDArray[np.int64]) -> Any:
-        return [(HeldReader(self.samples, name), row) for row in rows.tolist()]
-
-    def read_into(self, name: str, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-        for k, row in enumerate(rows.tolist()):
-            out[k] = self.samples[row][name]
-
-
-class HeldReader:
-    """One field of them."""
-
-    def __init__(self, samples: list[Arrays], name: str) -> None:
-        self._samples, self._name = samples, name
-
-    def read(self, row: int, box: Any = None, scale: int = 1) -> NDArray[Any]:
-        y, x, h, w = box or (0, 0, *self._samples[row][self._name].shape[:2])
-        return self._samples[row][self._name][y : y + h, x : x + w]
 
 
 @st.composite
@@ -658,15 +565,13 @@ class Mirrored(Step):
 
 @settings(deadline=None, max_examples=2000 if SOAK else 25)
 @given(transforms(), st.integers(1, 5), st.integers(0, 2**32), st.sampled_from([None, 2]))
-def test_any_transform_keeps_them_together(steps: list[Any], times: int, seed: int, views: int | None) -> None:
+def test_any_transform_keeps_them_together(
+    packed: Callable[..., Path], steps: list[Any], times: int, seed: int, views: int | None
+) -> None:
     """Whatever is put after each other, for any ratio of sizes, also as views."""
-    samples = [sample(i, SIZE, times) for i in range(3)]
-    held = Held(samples)
-    pipeline = plan_pipeline(steps if views is None else [Views(views, steps)], held.fields, list(held.fields))
-    outs = {
-        name: np.empty((3, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
-        for name, plan in pipeline.plans.items()
-    }
-    pipeline.fill(held, np.arange(3), outs, (seed, 0, -1), Times(), None)  # type: ignore[arg-type]
-    assert math.prod(outs["image"].shape) > 0
-    agree(outs, times)
+    reader = Reader(packed(times=times)).select(range(3))
+    names = ["image", "big", "depth", "mask"]
+    transform = steps if views is None else [Views(views, steps)]
+    (batch,) = reader.batches(3, transform=transform, fields=names, seed=seed, workers=0)
+    assert math.prod(batch["image"].shape) > 0
+    agree(batch, times)
