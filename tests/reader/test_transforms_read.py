@@ -564,6 +564,13 @@ def test_a_crop_beside_the_image_has_none_of_its_boxes(tmp_path: Path) -> None:
     assert len(set(seen)) == 2
 
 
+def test_bytes_of_many_channels_become_floats(tmp_path: Path) -> None:
+    """More than OpenCV looks up in a table: the same shares."""
+    image = np.random.default_rng(3).integers(0, 256, (12, 9, 8, 600)).astype(np.uint8)
+    outs = made_of(stored(tmp_path, {"image": image}), [ConvertImageDtype(), ToCHW()], "image")
+    np.testing.assert_array_equal(outs["image"], (image / 255).astype(np.float32).transpose(0, 3, 1, 2))
+
+
 # ---------------------------------------------------------------------------------------------- cut off
 
 
