@@ -112,6 +112,7 @@ STEPS: list[tuple[Sequence[Step], float]] = [
 def test_a_flow_points_to_the_same_place_after_any_step(
     steps: Sequence[Step], miss: float, flows: list[Reader]
 ) -> None:
+    """In either dtype, and in views."""
     for reader in flows:
         (batch,) = reader.batches(COUNT, transform=steps, workers=0, seed=5)
         assert batch["flow"].dtype == reader.fields["flow"].dtype
@@ -134,8 +135,8 @@ def test_the_values_are_scaled_by_axis_and_turned_by_flips(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("options", [
-    {"size": (24, 32)}, {"size": (24, 24)}, {"size": (36, 100)}, {"size": 24, "fit": "whole"},
-    {"size": {"image": (24, 32), "flow": (12, 16)}}, {"crop": (8, 4, 40, 20)},
+    {"size": (36, 100)}, {"size": 24, "fit": "whole"}, {"size": {"image": (24, 32), "flow": (12, 16)}},
+    {"crop": (8, 4, 40, 20)},
 ], ids=str)  # fmt: skip
 def test_packing_scales_the_values_too(options: dict[str, Any], tmp_path: Path) -> None:
     reader = packed(tmp_path / "store", **options)
@@ -161,16 +162,16 @@ def test_missing_vectors_stay_missing(tmp_path: Path) -> None:
     assert np.isnan(batch["flow"]).sum() == np.isnan(batch["flow"][:, 3, WIDTH - 6]).sum() == 2 * COUNT
 
 
-@pytest.mark.parametrize("form", ["memmap", "hdf5"])
-def test_the_word_is_kept_in_the_manifest_and_in_stores_of_stores(form: str, tmp_path: Path) -> None:
-    packed(tmp_path / "store", format=form)
+def test_the_word_is_kept_in_the_manifest_and_in_stores_of_stores(tmp_path: Path) -> None:
+    """With a feature, by which older readers refuse the store; stores without the word are no part of one."""
+    packed(tmp_path / "store", format="hdf5")
     text = (tmp_path / "store" / "store.json").read_text()
     assert json.loads(text)["features"] == ["several-images", "value-ranges", "displacements"]
     rawpack.convert(tmp_path / "store", tmp_path / "small", size=(24, 32), workers=0)
     small = Reader(tmp_path / "small")
     assert small.fields["flow"].displacement == "flow"
     check_goal(np.stack([one["flow"] for one in small]), 2)
-    rawpack.pack({"image": PICTURES, "flow": FLOW}, tmp_path / "plain", fields={"flow": "image"}, workers=0)
+    packed(tmp_path / "plain", "image")
     assert "displacements" not in (tmp_path / "plain" / "store.json").read_text()
     with pytest.raises(UsageError, match="flow"):
         Reader([tmp_path / "store", tmp_path / "plain"])
@@ -199,12 +200,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     return scene(tmp_path_factory.mktemp("pair") / "store")
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_mirrored_pair_changes_places(workers: int, pair: Reader) -> None:
+def test_a_mirrored_pair_changes_places(pair: Reader) -> None:
     """Each pixel of the left picture is in the right one where its disparity says, flipped or not, once or twice."""
     flipped = 0
     steps = [RandomHorizontalFlip(), RandomCrop((32, 40)), RandomHorizontalFlip(0.2)]
-    for batch in pair.batches(5, transform=steps, workers=workers, shuffle=True):
+    for batch in pair.batches(5, transform=steps, workers=0, shuffle=True):
         for left, right, near in zip(batch["image"], batch["right"], batch["near"][..., 0], strict=True):
             flipped += bool((near % 1).all())
             for row, other, distance in zip(left, right, near[:, 0].astype(int), strict=True):
@@ -214,26 +214,22 @@ def test_a_mirrored_pair_changes_places(workers: int, pair: Reader) -> None:
 
 @pytest.mark.parametrize(("steps", "options"), [
     ([RandomHorizontalFlip()], {"fields": ["image", "near"]}),
-    ([RandomHorizontalFlip()], {"fields": ["image", "right", "near"]}),
     ([RandomHorizontalFlip()], {"fields": ["near"]}),
     ([Views(2, [RandomHorizontalFlip()])], {}),
     ([RandomHorizontalFlip(), RandomCrop(20, fields=["image"])], {}),
     ([RandomHorizontalFlip(fields=["image", "near"])], {}),
 ])  # fmt: skip
 def test_without_the_pair_a_disparity_is_not_mirrored(
-    steps: Sequence[Step], options: dict[str, Any], pair: Reader
+    steps: Sequence[Step], options: dict[str, Any], pair: Reader, tmp_path: Path
 ) -> None:
+    """Nor where there are other images, which would be of the other picture."""
     with pytest.raises(UsageError, match=r"mirrors 'near'.* the two pictures must change places"):
         pair.batches(4, transform=steps, workers=0, **options)
     assert len(pair.batches(4, transform=[RandomVerticalFlip(), RandomHorizontalFlip(0)], workers=0, **options))
     with pytest.raises((UsageError, WorkerError), match="must change places"):
         next(iter(pair.batches(4, transform=[Mirror()], workers=0, **options)))
-
-
-def test_other_images_of_the_pair_would_be_of_the_other_picture(tmp_path: Path) -> None:
-    reader = scene(tmp_path / "store", of_right="image")
     with pytest.raises(UsageError, match="no other images, masks or boxes"):
-        reader.batches(4, transform=[RandomHorizontalFlip()], workers=0)
+        scene(tmp_path / "store", of_right="image").batches(4, transform=[RandomHorizontalFlip()], workers=0)
 
 
 def test_a_disparity_of_whole_numbers_is_rounded_and_never_overflows(tmp_path: Path) -> None:
@@ -254,7 +250,6 @@ def test_a_disparity_of_whole_numbers_is_rounded_and_never_overflows(tmp_path: P
 # ---------------------------------------------------------------------------------------------- declared, or not
 @pytest.mark.parametrize(("word", "values", "match"), [
     ("flow", FLOW[..., 0], r"a flow is floats \(height, width, 2\)"),
-    ("flow", FLOW.astype(np.int16), "a flow is floats"),
     ("disparity", FLOW, r"a disparity is numbers \(height, width\)"),
 ])  # fmt: skip
 def test_what_is_no_displacement_is_refused(word: str, values: NDArray[Any], match: str, tmp_path: Path) -> None:
@@ -264,22 +259,19 @@ def test_what_is_no_displacement_is_refused(word: str, values: NDArray[Any], mat
 
 def test_an_undeclared_flow_is_spoken_of(tmp_path: Path) -> None:
     """Under a flip or a resize, while packing and while reading; not under a crop, nor for one channel."""
-    reader = packed(tmp_path / "store", "image")
+    reader, columns = packed(tmp_path / "store", "image"), {"image": PICTURES, "flow": FLOW}
     for step in (RandomHorizontalFlip(), Resize((20, 20)), RandomResizedCrop(20)):
         with pytest.warns(RuntimeWarning, match=r"fields=\{'flow': 'flow'\}"):
             reader.batches(4, transform=[step], workers=0)
-    small = rawpack.pack(
-        {"image": PICTURES, "flow": FLOW}, tmp_path / "a", fields={"flow": "image"}, size=24, workers=0
-    )
-    assert "'flow', float32 with two channels, looks like a flow" in str(small)
+    for word, spoken in (("image", True), ("flow", False)):
+        report = rawpack.pack(columns, tmp_path / word, fields={"flow": word}, size=24, workers=0)
+        assert ("'flow', float32 with two channels, looks like a flow" in str(report)) == spoken
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         reader.batches(4, transform=[RandomCrop(20)], workers=0)
         reader.batches(4, transform=[Resize((20, 20), fields=["image"])], workers=0, fields=["image"])
         depth = packed(tmp_path / "depth", "image", FLOW[..., :1], size=24)
         depth.batches(4, transform=[RandomHorizontalFlip()], workers=0)
-    flow = rawpack.pack({"image": PICTURES, "flow": FLOW}, tmp_path / "b", fields={"flow": "flow"}, size=24, workers=0)
-    assert "looks like a flow" not in str(flow)
 
 
 def test_a_step_that_hides_where_pixels_go_is_refused(tmp_path: Path) -> None:
@@ -302,11 +294,6 @@ def _listing(root: Path) -> tuple[str, dict[str, Any]]:
     return str(root / "list.csv"), {"fields": {"near": "disparity"}}
 
 
-def _npz(root: Path) -> tuple[str, dict[str, Any]]:
-    np.savez(root / "all.npz", image=PICTURES, near=NEAR)
-    return str(root / "all.npz"), {"fields": ["near:disparity"]}
-
-
 def _webdataset(root: Path) -> tuple[str, dict[str, Any]]:
     with tarfile.open(root / "set.tar", "w") as tar:
         for i in range(COUNT):
@@ -318,20 +305,10 @@ def _webdataset(root: Path) -> tuple[str, dict[str, Any]]:
     return str(root / "set.tar"), {"kind": "webdataset", "fields": ["near=near.png:disparity"]}
 
 
-def _parquet(root: Path) -> tuple[str, dict[str, Any]]:
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    files = {
-        name: [cv2.imencode(suffix, one)[1].tobytes() for one in values]
-        for name, suffix, values in (("image", ".jpg", PICTURES), ("near", ".png", NEAR))
-    }
-    pq.write_table(pa.table(files), root / "all.parquet")
-    return str(root / "all.parquet"), {"image_column": "image", "fields": {"near": "disparity"}}
-
-
 NEAR = random.integers(0, 20_000, (COUNT, HEIGHT, WIDTH)).astype(np.uint16)
 
 
-@pytest.mark.parametrize("door", [_folder, _listing, _npz, _webdataset, _parquet])
+@pytest.mark.parametrize("door", [_folder, _listing, _webdataset])
 def test_each_source_takes_the_word(door: Callable[[Path], tuple[str, dict[str, Any]]], tmp_path: Path) -> None:
     source, options = door(tmp_path)
     rawpack.pack(source, tmp_path / "store", workers=0, size=(HEIGHT // 2, WIDTH // 2), **options)
