@@ -49,15 +49,14 @@ def in_slot(array: np.ndarray[Any, Any]) -> bool:
 
 
 @pytest.mark.parametrize("ragged", ["list", "pad"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["here", "processes"])
 def test_small_arrays_are_copies(store: Path, way: str, ragged: Any) -> None:
     """In every batch, also a short last one: what has at most a 16th of the bytes of its arrays holds nothing else, and
     neither do ragged fields; the rest are views."""
     reader = Reader(store)
     for batch in reader.batches(BATCH, fields=[*reader.fields], ragged=ragged, **WAYS[way]):
         arrays = {name: one for name, one in batch.items() if isinstance(one, np.ndarray)}
-        views = {name for name, array in arrays.items() if in_slot(array)}
-        assert views == {"image", "mask", "large"}
+        assert {name for name, array in arrays.items() if in_slot(array)} == {"image", "mask", "large"}
         assert all(array.flags.writeable and array.flags.c_contiguous for array in arrays.values())
         assert not any(map(in_slot, batch["spans"])) if ragged == "list" else not in_slot(batch["spans.length"])
 
