@@ -15,16 +15,14 @@ import lmdb
 import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
-from folders import files_of
 from numpy.typing import NDArray
 from pictures import picture, save
 from PIL import Image
-from reading import WAYS, rows_of
+from reading import WAYS
 from running import Packed, pack
-from store_server import serving
 
 import rawpack_packer
-from rawpack import Blocks, Cache, Reader, UsageError, WorkerError
+from rawpack import Blocks, Reader, UsageError, WorkerError
 from rawpack.transforms import (
     CenterCrop,
     MixUp,
@@ -218,28 +216,6 @@ def test_resumes(store: Path) -> None:
         assert same_files(batch["image"], [file.tobytes() for file in expected["image"]])
 
 
-def test_a_remote_store(tmp_path: Path) -> None:
-    """Files of a store behind a URL are those of the folder, also where the cache holds less than the store."""
-    samples = [{"image": np.random.default_rng(i).integers(0, 256, (64, 64, 3), np.uint8)} for i in range(450)]
-    store = tmp_path / "store"
-    rawpack_packer.pack(samples, store, format="lmdb", shard_size=1, workers=0)
-    values = values_of(store)
-    shards = {path.name: path.stat().st_size for path in store.glob("shard-*")}
-    assert len(shards) > 4
-    with serving() as server:
-        server.put_folder("bucket/store", files_of(store))
-        small = sum(path.stat().st_size for path in store.rglob("*") if path.is_file() and path.name not in shards)
-        limit = small + int(3.5 * max(shards.values()))
-        reader = Reader(f"{server.url}/bucket/store", cache=Cache(tmp_path / "cache", limit, timeout=20))
-        options: dict[str, Any] = {"shuffle": Blocks(block=64, window=1)}
-        seen = []
-        for batch in reader.batches(16, decode=False, **options):
-            assert same_files(batch["image"], [values[row] for row in batch["index"]])
-            seen += batch["index"].tolist()
-        assert seen == rows_of(Reader(store).batches(16, workers=0, **options))
-        assert sum(server.asked(name) for name in shards) > len(shards)
-
-
 # ---------------------------------------------------------------------------------------------- crops
 
 
@@ -283,19 +259,6 @@ def test_the_box_of_a_random_resized_crop(segmented: Path) -> None:
         again = batches(RandomResizedCrop((4, 4), scaled_decode=scaled), decode=False)
         fewer = np.array(seen) - np.concatenate([batch["boxes"] for batch in again])
         assert ((fewer >= 0) & (fewer <= (7 if scaled else 0))).all()
-
-
-def test_a_center_crop_of_a_small_image(segmented: Path) -> None:
-    """The box is what there is of the image; the plain batch has zeros around it."""
-    asked: dict[str, Any] = {"transform": [CenterCrop((70, 78))], "fields": ["image"], "workers": 0}
-    (given,) = Reader(segmented).batches(30, **asked)
-    (batch,) = Reader(segmented).batches(30, decode=False, **asked)
-    for file, box, pixels in zip(batch["image"], batch["boxes"], given["image"], strict=True):
-        part = cut(file, box)
-        height, width = part.shape[:2]
-        above, before = (70 - height) // 2, (78 - width) // 2
-        padded = np.pad(part, ((above, 70 - height - above), (before, 78 - width - before), (0, 0)))
-        np.testing.assert_array_equal(padded, pixels)
 
 
 def test_masks(segmented: Path) -> None:

@@ -33,7 +33,6 @@ from rawpack.transforms import (
     RandomVerticalFlip,
     Resize,
     ToCHW,
-    Views,
 )
 from rawpack.transforms.images import ImageFiller
 from rawpack.transforms.pipeline import FieldPlan
@@ -178,19 +177,6 @@ def test_a_frame_of_a_clip_has_the_same_pixels(tmp_path: Path) -> None:
     np.testing.assert_array_equal(clips, np.stack([alone, alone], 1))
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("layout", ["memmap", "hdf5"])
-def test_images_of_their_own_sizes(tmp_path: Path, channels: int, layout: Any, calls: list[str]) -> None:
-    """Each at its own size, also of one row or column, in both formats that store pixels as they are."""
-    images = noise(*OWN_SIZES, channels=channels)
-    reader = Reader(pack(images, tmp_path / "s", format=layout, size="keep"))
-    for name in ("crop", "cover", "padded", "recipe")[: 4 if channels == 3 else 3]:
-        made = pixels(reader, RECIPES[name])
-        assert (set(calls) == {"image"}) == (native.library() is not None)
-        calls.clear()
-        np.testing.assert_array_equal(pixels(reader, [Lambda(as_it_is), *RECIPES[name]]), made)
-
-
 def twins(folder: Path, sizes: list[tuple[int, int]], **options: Any) -> tuple[Reader, Reader]:
     """Two stores of the same pixels: as planes, and as the RGB that the formula makes of these."""
     shards: dict[str, Any] = {"shard_size": 1, "size": "keep"}
@@ -226,37 +212,9 @@ def test_planes_are_the_same_as_their_rgb(
         assert calls == []
         np.testing.assert_array_equal(pixels(planar, steps), expected)
         assert (set(calls) == {"image"}) == (native.library() is not None)
+        for reader, these in ((rgb, steps), (planar, [Lambda(as_it_is), *steps])):
+            np.testing.assert_array_equal(pixels(reader, these), expected)
         calls.clear()
-        np.testing.assert_array_equal(pixels(planar, [Lambda(as_it_is), *steps]), expected)
-
-
-@pytest.fixture(scope="module")
-def twin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reader, Reader]:
-    return twins(tmp_path_factory.mktemp("twins"), [(41, 53)] * 21)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_planes_do_not_depend_on_who_converts_them(twin: tuple[Reader, Reader], way: str) -> None:
-    """Whole, in boxes, and resized."""
-    planar, rgb = twin
-    for steps in (None, [CenterCrop((21, 30))], RECIPES["recipe"]):
-        np.testing.assert_array_equal(pixels(planar, steps, **WAYS[way]), pixels(rgb, steps))
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"compression": "zstd"}, {"compression": "gzip", "format": "hdf5"}], ids=["rgb", "zstd", "gzip"]
-)
-def test_stores_of_planes_and_others_read_as_one(
-    twin: tuple[Reader, Reader], tmp_path: Path, options: dict[str, Any]
-) -> None:
-    """Whichever comes first, each is read as it is stored, and is gone when the next ones are."""
-    planar, rgb = (reader.stores[0].path for reader in twin)
-    beside = pack(noise(*[(41, 53)] * 21), tmp_path / "s", color="ycgco420", **options) if options else rgb
-    for name in ("crop", "recipe"):
-        with without_core():
-            expected = pixels(Reader([rgb, rgb]), RECIPES[name])
-        for stores in ([planar, beside], [beside, planar]):
-            np.testing.assert_array_equal(pixels(Reader(stores), RECIPES[name]), expected)
 
 
 ENCODED: dict[str, dict[str, Any]] = {
@@ -405,26 +363,6 @@ def test_a_size_changed_between_epochs_is_an_error(store: Path, step: Any, size:
         step.size = size
         with pytest.raises(WorkerError, match="was expected"):
             next(iter(batches))
-
-
-@needs_core
-@pytest.mark.parametrize(
-    ("image", "fields", "share"),
-    [
-        (np.zeros((20, 30, 4), np.uint8), ["image"], "none"),
-        (np.zeros((20, 30, 3), np.uint16), ["image"], "none"),
-        (np.zeros((20, 30, 3), np.uint8), ["mask"], "none"),
-        (np.zeros((20, 30, 3), np.uint8), ["image", "mask"], "part"),
-    ],
-)
-def test_the_core_has_no_share_in_what_it_does_not_take(
-    tmp_path: Path, image: Any, fields: list[str], share: str
-) -> None:
-    """So nobody without it is warned in vain."""
-    sample = {"image": image, "mask": np.zeros((20, 30), np.uint8)}
-    reader = Reader(pack([sample], tmp_path / "s", fields={"mask": "mask"}))
-    for steps in ([Resize((8, 9))], [Views(2, [Resize((8, 9))])]):
-        assert reader.batches(1, fields=fields, transform=steps, workers=0).stats()["native"] == share
 
 
 def test_a_state_of_other_pixels_is_told(store: Path) -> None:

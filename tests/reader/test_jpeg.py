@@ -7,15 +7,12 @@ import mmap
 import os
 import re
 import struct
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import cv2
 import numpy as np
@@ -749,35 +746,6 @@ def test_the_variable_overrides(monkeypatch: pytest.MonkeyPatch, fresh_choice: C
             jpeg.decoder()
 
 
-@pytest.mark.usefixtures("fresh_choice")
-@pytest.mark.parametrize(
-    ("error", "refusal"),
-    [
-        ("PyTurboJPEG 2.0 requires libjpeg-turbo 3.0 or later.\nThe loaded library appears",
-         r"needs libjpeg-turbo 3.*pip install 'PyTurboJPEG>=1\.8,<2'$"),
-        ("Unable to locate turbojpeg library automatically.", "libturbojpeg was not found: install it"),
-        ("", r"decodes \(0, 0, 3\), but the header says \(8, 8, 3\)"),
-    ],
-)  # fmt: skip
-def test_pyturbojpeg_that_does_not_fit_names_the_cure(
-    monkeypatch: pytest.MonkeyPatch, error: str, refusal: str
-) -> None:
-    """Version 2 with libjpeg-turbo 2: the line for pip; no library: its packages; never an array of another shape."""
-
-    class Package:
-        def __init__(self, path: str | None) -> None:
-            if error:
-                raise RuntimeError(error)
-
-        def decode(self, *_: object, **__: object) -> Pixels:
-            return np.empty((0, 0, 3), np.uint8)
-
-    module: Any = SimpleNamespace(TurboJPEG=Package, TJPF_RGB=0, TJPF_GRAY=6, TJPF_CMYK=11)
-    monkeypatch.setitem(sys.modules, "turbojpeg", module)
-    monkeypatch.setattr("importlib.metadata.version", lambda _: "2.6.1")
-    assert re.search(refusal, str(open_backend("turbojpeg")))
-
-
 def test_opencv_passes_on_what_others_write(capfd: pytest.CaptureFixture[str]) -> None:
     """While warnings are caught, the lines that other threads write are kept, and written after the call: each once,
     though one that is written just then may come before them."""
@@ -792,25 +760,3 @@ def test_opencv_passes_on_what_others_write(capfd: pytest.CaptureFixture[str]) -
         while not done.done():
             WORKING["opencv"].decode(data)
     assert sorted(capfd.readouterr().err.splitlines()) == sorted(lines)
-
-
-def test_opencv_works_with_stderr_closed() -> None:
-    """As in a daemon: damage is found, and the descriptor stays closed."""
-    code = """
-import os, sys
-from image_corpus import saved
-from rawpack.errors import DecodeError
-from rawpack.jpeg.choice import open_backend
-data = sys.stdin.buffer.read()
-os.close(2)
-try:
-    open_backend("opencv").decode(data)
-except DecodeError as error:
-    print(error.reason, os.path.exists("/proc/self/fd/2"))
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=hole_in(encode(scene(64, 64), interval=0)), env=environment,
-        stdout=subprocess.PIPE, check=True,
-    )  # fmt: skip
-    assert done.stdout.split() == [b"corrupt", b"False"]

@@ -15,11 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pictures import picture
 from reading import WAYS
 from trained import numbered_store
 
-import rawpack_packer
 from rawpack import Batches, MissingExtraError, Reader, UsageError, Workers
 from rawpack.integrations.adapter import inputs_and_labels
 from rawpack.integrations.keras import KerasBatches
@@ -251,17 +249,3 @@ def test_without_keras_or_tensorflow(store: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "keras", SimpleNamespace(utils=SimpleNamespace(), __version__="2.15.0"))
     with pytest.raises(MissingExtraError, match=r"needs Keras 3, this is 2\.15\.0"):
         batches.keras()
-
-
-def test_described_axes(tmp_path: Path) -> None:
-    """What a signature is made of: None for what differs from batch to batch."""
-    samples = [{"image": picture(8, 8, i), "boxes": np.zeros((i, 5), np.float32), "text": "a" * i} for i in range(3)]
-    rawpack_packer.pack(samples, tmp_path / "store", fields={"boxes": "float32[?,5]"}, workers=0, format="memmap")
-    axes = {}
-    for ragged in ("list", "pad", 4):
-        batches = Reader(tmp_path / "store").batches(2, fields=["image", "boxes", "text"], ragged=ragged)
-        described = batches._feed.making.described()
-        axes[ragged] = {name: field.axes for name, field in described.items()}
-    assert axes["list"] == {"image": (8, 8, 3), "index": (), "boxes": None, "text": ()}
-    assert axes["pad"] == {"image": (8, 8, 3), "index": (), "boxes": (None, 5), "boxes.length": (), "text": ()}
-    assert axes[4]["boxes"] == (4, 5)

@@ -361,12 +361,3 @@ def test_an_epoch_resumes_in_its_middle(reader: Reader) -> None:
     resumed.load_state_dict(batches.state_dict())
     for batch, other in zip(iterator, resumed, strict=True):
         assert_array_equal(batch["drawn"], other["drawn"])
-
-
-def test_a_length_of_clips_that_there_is_not(tmp_path: Path) -> None:
-    """Clips of 8 frames that 4 frames were asked for too: there is no clip to try the function with."""
-    frames = [{"image": np.full((8, 8, 3), i, np.uint8), "video": i // 8, "frame": i % 8} for i in range(16)]
-    rawpack_packer.pack(frames, tmp_path / "s", workers=0)
-    clips = Reader(tmp_path / "s").clips([4, 8])
-    batches = [batch["image"] for batch in clips.batches(2, workers=0, transform=[SampleLambda(lambda sample: None)])]
-    np.testing.assert_array_equal(batches, [batch["image"] for batch in clips.batches(2, workers=0)])

@@ -16,7 +16,6 @@ from rawpack import Reader
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack.integrations.cuda import CudaCopies
 from rawpack.integrations.placed import PlacedBatches
-from rawpack.workers.slots import SlotField, SlotLayout
 
 COUNT, BATCH = 60, 8
 
@@ -81,16 +80,6 @@ def test_labels_that_are_kept_hold_no_slot(store: Path, way: str) -> None:
             assert np.array_equal(batch[name], reader.column(name)[rows])
     positions = [batches.state_dict(after=batch)["position"] for batch in kept[:3]]
     assert positions == [BATCH, 2 * BATCH, 3 * BATCH]
-
-
-def test_no_large_array_is_copied() -> None:
-    """Of a batch of 8,192, labels are copies; a field of more than 1 MiB is a view, however small it is beside the
-    images."""
-    fields = [SlotField("image", "uint8", (64, 64, 3)), SlotField("label", "int64", ())]
-    most = SlotLayout(fields, 8192).own_bytes(8192)
-    assert 8 * 8192 <= most <= 1 << 20
-    # Images of 192 bytes: as many as make 1 MiB are most of their batch.
-    assert SlotLayout([SlotField("image", "uint8", (8, 8, 3)), fields[1]], 5461).own_bytes(5461) < 5461 * 192
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the simulation looks at /proc/self/maps")

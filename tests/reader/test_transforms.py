@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-import tracemalloc
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import cv2
@@ -42,7 +40,6 @@ from rawpack.transforms import (
     ToCHW,
 )
 from rawpack.transforms.randomness import batch_random, randoms_of
-from rawpack.transforms.values import by_tables
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 DRAWS = tries(8_000)
@@ -154,15 +151,16 @@ def test_a_random_resized_crop_is_the_crop_resized(box: tuple[int, int, int, int
     assert np.abs(made.astype(int) - area).max() <= (1 if min(h, w) > 224 else 0)
 
 
-@pytest.mark.parametrize(("height", "width"), [(9, 9), (5, 4), (5, 12), (11, 6), (4, 4)])
 @pytest.mark.parametrize("size", [(5, 4), (8, 7)])
-def test_the_center_is_torchvisions(height: int, width: int, size: tuple[int, int]) -> None:
+def test_the_center_is_torchvisions(size: tuple[int, int]) -> None:
     """A smaller image is padded with 0 first: half of what lacks, rounded down, at the top and left; as torchvision."""
-    image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width, 1)
-    high, wide = max(size[0] - height, 0), max(size[1] - width, 0)
-    padded = np.pad(image, ((high // 2, high - high // 2), (wide // 2, wide - wide // 2), (0, 0)))
-    top, left = round((padded.shape[0] - size[0]) / 2.0), round((padded.shape[1] - size[1]) / 2.0)
-    np.testing.assert_array_equal(done(CenterCrop(size), image)[0], padded[top : top + size[0], left : left + size[1]])
+    for height, width in ((9, 9), (5, 4), (5, 12), (11, 6), (4, 4)):
+        image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width, 1)
+        high, wide = max(size[0] - height, 0), max(size[1] - width, 0)
+        padded = np.pad(image, ((high // 2, high - high // 2), (wide // 2, wide - wide // 2), (0, 0)))
+        top, left = round((padded.shape[0] - size[0]) / 2.0), round((padded.shape[1] - size[1]) / 2.0)
+        part = padded[top : top + size[0], left : left + size[1]]
+        np.testing.assert_array_equal(done(CenterCrop(size), image)[0], part)
 
 
 def test_random_crops_are_uniform() -> None:
@@ -273,9 +271,8 @@ def test_pixels_are_moved_bit_for_bit(step: Step, expected: Any, dtype: str) -> 
         image = wild(dtype, channels)
         image.flags.writeable = False
         wanted, drawn = expected(image), step.draw(Random(0), HIGH, WIDE)
-        spec = Spec(image.shape, dtype, "HWC")
         for makes, apply in ((step.makes, step.apply), (step.makes_mask, step.apply_mask)):
-            made = makes(spec)
+            made = makes(Spec(image.shape, dtype, "HWC"))
             assert (made.shape, made.dtype) == (wanted.shape, dtype)
             for out in (None, np.empty(wanted.shape, dtype)):
                 result = apply(image, drawn, out)
@@ -331,21 +328,21 @@ def test_jitter_draws_as_torchvision() -> None:
     assert sum((n - DRAWS / 24) ** 2 / (DRAWS / 24) for n in orders.values()) < 24 + 7 * math.sqrt(48)
 
 
-@pytest.mark.parametrize(
-    ("number", "name", "enhance"),
-    [(0, "brightness", "Brightness"), (1, "contrast", "Contrast"), (2, "saturation", "Color")],
-)
-def test_jitter_is_pillows_enhancement(number: int, name: str, enhance: str) -> None:
+def test_jitter_is_pillows_enhancement() -> None:
     """Which is what torchvision does with Pillow's images; within one level (Pillow rounds down), and of a part of a
-    larger image."""
+    larger image. Gray ones stay gray."""
     image = scene(70, 90)[5:65, 7:87]
-    step = ColorJitter(**{name: (0.3, 1.7)})  # type: ignore[arg-type]
-    for seed in range(5):
-        result, drawn = done(step, image, seed)
-        expected = getattr(ImageEnhance, enhance)(Image.fromarray(image)).enhance(dict(drawn)[number])
-        assert np.abs(result.astype(int) - np.asarray(expected)).max() <= 1
-    gray = image[..., :1].copy()
-    assert done(step, gray)[0].shape == gray.shape
+    for number, name, enhance in (
+        (0, "brightness", ImageEnhance.Brightness),
+        (1, "contrast", ImageEnhance.Contrast),
+        (2, "saturation", ImageEnhance.Color),
+    ):
+        step = ColorJitter(**{name: (0.3, 1.7)})  # type: ignore[arg-type]
+        for seed in range(5):
+            result, drawn = done(step, image, seed)
+            expected = np.asarray(enhance(Image.fromarray(image)).enhance(dict(drawn)[number]))
+            assert np.abs(result.astype(int) - expected).max() <= 1
+        assert done(step, image[..., :1].copy())[0].shape == (60, 80, 1)
 
 
 def test_hue_turns_the_circle() -> None:
@@ -357,51 +354,6 @@ def test_hue_turns_the_circle() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- values
-
-
-@pytest.mark.parametrize(("declared", "returned"), [("uint8", "float64"), ("float32", "float64"), ("float32", "<f2")])
-def test_a_table_is_of_the_declared_dtype(declared: str, returned: str) -> None:
-    """Bytes of another dtype are not taken for values; those of another byte order are turned."""
-
-    class Own(Step):
-        pointwise = True
-
-        def __init__(self, dtype: str) -> None:
-            self.dtype = dtype
-
-        def makes(self, spec: Spec) -> Spec:
-            return replace(spec, dtype=declared)
-
-        def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
-            return (image + 3).astype(self.dtype)
-
-    specs = [Spec((4, 5, 3), "uint8", "HWC"), Spec((4, 5, 3), declared, "HWC")]
-    with pytest.raises(UsageError, match=f"made {np.dtype(returned)} of bytes, where {declared} was expected"):
-        by_tables([Own(returned)], specs)
-    image = scene(4, 5)
-    for order in "<>":
-        (table,) = by_tables([Own(np.dtype(declared).newbyteorder(order).str)], specs)
-        np.testing.assert_array_equal(table.apply(image, None), (image + 3).astype(declared))
-
-
-def test_planes_are_looked_up_in_little_memory() -> None:
-    """A large image is looked up in parts: no more memory is taken than fits into a processor's cache."""
-    image = np.random.default_rng(0).integers(0, 256, (700, 900, 3)).astype(np.uint8)
-    steps: list[Step] = [Normalize(MEAN, STD), ToCHW()]
-    specs = [Spec(image.shape, "uint8", "HWC"), Spec(image.shape, "float32", "HWC")]
-    specs.append(steps[1].makes(specs[1]))
-    (table,) = by_tables(steps, specs)
-    out = np.empty((3, 700, 900), np.float32)
-    table.apply(image[:9], None)
-    tracemalloc.start()
-    try:
-        table.apply(image, None, out)
-        most = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert most < 1 << 20
-    expected = ((image / 255 - np.array(MEAN)) / np.array(STD)).astype(np.float32)
-    np.testing.assert_array_equal(out, expected.transpose(2, 0, 1))
 
 
 def test_normalize_after_tochw_takes_the_first_axis() -> None:
@@ -423,54 +375,16 @@ def test_whole_numbers_become_shares(dtype: str, greatest: int) -> None:
 
 def test_one_hot() -> None:
     """One label, several labels, and an error that names the label."""
-    labels = np.array([2, 0, 1])
-    np.testing.assert_array_equal(OneHot(3).apply(labels, None), np.eye(3)[labels])
-    several = np.array([[0, 3], [1, 1]])
-    made = OneHot(4, dtype="int64").apply(several, None)
-    assert made.dtype == np.int64
-    np.testing.assert_array_equal(made, np.eye(4, dtype=int)[several])
-    with pytest.raises(UsageError, match="label 3 is not one of 3 classes"):
-        OneHot(3).apply(several, None)
-    with pytest.raises(UsageError, match="label -1"):
-        OneHot(3).apply(np.array([-1]), None)
+    for labels, classes, dtype in ((np.array([2, 0, 1]), 3, "float32"), (np.array([[0, 3], [1, 1]]), 4, "int64")):
+        made = OneHot(classes, dtype=dtype).apply(labels, None)
+        assert made.dtype == dtype
+        np.testing.assert_array_equal(made, np.eye(classes)[labels])
+    for wrong in (3, -1):
+        with pytest.raises(UsageError, match=f"label {wrong} is not one of 3 classes"):
+            OneHot(3).apply(np.array([0, wrong]), None)
 
 
 # ---------------------------------------------------------------------------------------------- moving together
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        CenterCrop((20, 31)),
-        CenterCrop((70, 90)),
-        RandomCrop((30, 20), padding=3),
-        RandomResizedCrop((37, 50)),
-        Resize((100, 90)),
-        Resize(30),
-        Fit((33, 44)),
-        RandomHorizontalFlip(1),
-        RandomVerticalFlip(1),
-    ],
-    ids=repr,
-)
-def test_points_move_as_pixels_do(step: Step) -> None:
-    """An image whose pixels hold their own coordinates: where `move` sends a point, its pixel is found."""
-    height, width = 60, 80
-    y, x = np.mgrid[:height, :width].astype(np.float32) + 0.5
-    image = np.stack([y, x, np.ones_like(y)], axis=2)
-    drawn = step.draw(Random(5), height, width)
-    result = step.apply(image, drawn)
-    move = step.move(drawn, height, width)
-    seen = 0
-    for point_y, point_x in np.random.default_rng(0).uniform((3, 3), (57, 77), (200, 2)):
-        new_y, new_x = point_y * move.scale_y + move.shift_y, point_x * move.scale_x + move.shift_x
-        if 1 <= new_y < result.shape[0] - 1 and 1 <= new_x < result.shape[1] - 1:
-            at_y, at_x, there = result[int(new_y), int(new_x)]
-            assert there == pytest.approx(1)
-            assert abs(at_y - point_y) <= 0.55 / min(abs(move.scale_y), 1)
-            assert abs(at_x - point_x) <= 0.55 / min(abs(move.scale_x), 1)
-            seen += 1
-    assert seen > 20
 
 
 # ---------------------------------------------------------------------------------------------- errors
@@ -478,53 +392,39 @@ def test_points_move_as_pixels_do(step: Step) -> None:
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: RandomResizedCrop(0), "size=0"),
-    (lambda: CenterCrop(224.0), "size=224.0"),  # type: ignore[arg-type]
-    (lambda: Resize("224"), "size='224'"),  # type: ignore[arg-type]
     (lambda: Resize((3, 4), max_size=9), "max_size=9"),
     (lambda: RandomResizedCrop(9, scale=0.5), "scale=0.5"),  # type: ignore[arg-type]
     (lambda: RandomResizedCrop(9, scale=(0.5, 0.1)), "scale="),
     (lambda: RandomResizedCrop(9, ratio=(0, 1)), "ratio="),
     (lambda: RandomResizedCrop(9, interpolation="linear"), "interpolation='linear'"),
     (lambda: RandomResizedCrop(9, scaled_decode=0), "scaled_decode=0"),
-    (lambda: RandomCrop(9, padding=4.0), "padding=4.0"),  # type: ignore[arg-type]
     (lambda: RandomCrop(9, padding=(1, 2, 3)), "padding="),
     (lambda: RandomHorizontalFlip("0.5"), "p='0.5'"),  # type: ignore[arg-type]
     (lambda: RandomHorizontalFlip(1.5), "p=1.5"),
-    (lambda: ColorJitter(None), "brightness=None"),  # type: ignore[arg-type]
     (lambda: ColorJitter(hue=0.7), "hue=0.7"),
     (lambda: ColorJitter(brightness=(2, 1)), "brightness="),
     (lambda: Normalize((0,), (0,)), "std="),
     (lambda: Normalize(MEAN, STD, "int8"), "dtype='int8'"),
-    (lambda: OneHot(0), "num_classes=0"),
     (lambda: Lambda(3), "a function"),  # type: ignore[arg-type]
-    (lambda: RandAugment(-1), "num_ops"),
     (lambda: RandAugment(2, 31), "magnitude=31 must be a whole number between 0 and 30"),
-    (lambda: RandAugment(num_magnitude_bins=1), "num_magnitude_bins"),
-    (lambda: RandAugment(interpolation="area"), "interpolation='area' must be one of 'nearest', 'bilinear', "),
-    (lambda: RandomErasing(scale=(0.3, 1.2)), "scale=(0.3, 1.2)"),
-    (lambda: RandomErasing(ratio=(0, 1)), "ratio="),
     (lambda: RandomErasing(value="noise"), "value='noise'"),  # type: ignore[arg-type]
 ]
 """Arguments that are refused as soon as a step is made."""
-RGB, GRAY, PLANES = (9, 9, 3), (9, 9, 1), (3, 9, 9)
+RGB, PLANES = (9, 9, 3), (3, 9, 9)
 UNFIT: list[tuple[Any, tuple[int, ...], str, Any, str]] = [
     (Normalize((1, 2), (1, 2)), RGB, "float32", "HWC", "2 values of mean"),
-    (Normalize((0.5,), (0.5,)), GRAY, "bool", "HWC", "needs numbers, not bool"),
     (Normalize((0.5,), (0.5,)), PLANES, "complex64", "CHW", "needs numbers, not complex64"),
     (OneHot(3), (), "float32", "", "whole numbers"),
     (CenterCrop(3), PLANES, "uint8", "CHW", "before ToCHW"),
     (RandomCrop(3, fill=0.5), RGB, "uint8", "HWC", "fill=0.5 is not a value of uint8"),
     (RandomCrop(3, fill=2), RGB, "bool", "HWC", "fill=2 is not a value of bool"),
-    (RandomResizedCrop(3), RGB, "int64", "HWC", "not int64"),
     (ColorJitter(1), RGB, "float32", "HWC", "uint8"),
     (RandAugment(), (9, 9, 4), "uint8", "HWC", "needs uint8 images of 1 or 3 channels"),
     (RandAugment(), PLANES, "uint8", "CHW", "before ToCHW"),
-    (RandAugment(fill=256), RGB, "uint8", "HWC", "fill=256 is not a value of uint8"),
     (RandAugment(fill=(1, 2)), RGB, "uint8", "HWC", "fill= has 2 values"),
     (RandomErasing(value=0.5), RGB, "uint8", "HWC", "value=0.5 is not a value of uint8"),
     (RandomErasing(value="random"), RGB, "uint8", "HWC", "after Normalize"),
     (RandomErasing(value=(1, 2)), PLANES, "uint8", "CHW", "2 values for images of 3"),
-    (RandomErasing(), (9,), "uint8", "", "needs images"),
 ]
 """Steps that are refused for images or numbers of this shape, dtype and order of axes."""
 
@@ -543,19 +443,6 @@ def test_a_step_refuses_what_it_is_not_for(
     """Before anything is read: it says what it needs."""
     with pytest.raises(UsageError, match=re.escape(words)):
         step.makes(Spec(shape, dtype, layout))
-
-
-def test_numbers_may_be_numpys() -> None:
-    """Sizes, probabilities and factors that come from arrays are as Python's own."""
-    side: Any = np.int64(5)
-    half: Any = np.float32(0.5)
-    for one, other in (
-        (RandomResizedCrop(side, scale=np.array([0.25, 0.5])), RandomResizedCrop(5, scale=(0.25, 0.5))),  # type: ignore[arg-type]
-        (Resize((side, side)), Resize((5, 5))),
-        (RandomHorizontalFlip(half), RandomHorizontalFlip(0.5)),
-        (ColorJitter(half, hue=half), ColorJitter(0.5, hue=0.5)),
-    ):
-        assert repr(one) == repr(other)
 
 
 @pytest.mark.parametrize(

@@ -289,31 +289,6 @@ def test_a_table_is_looked_up(height: int, width: int, channels: int, dtype: str
             np.testing.assert_array_equal(out, expected)
 
 
-def test_the_numbers_of_many_are_those_of_each() -> None:
-    """However they are taken in turn: for all at once, one by one, for some and for all again."""
-    rows = np.array([0, 7, 10**12, 5])
-    alone = np.array([[one.random() for _ in range(30)] for one in randoms_of((3, 4, -1), rows)])
-    for before in (0, 1, 3):
-        together = randoms_of((3, 4, -1), rows)
-        columns = [together.random() for _ in range(before)]
-        columns.append(np.array([one.random() for one in together]))
-        columns += [together.random() for _ in range(29 - before)]
-        np.testing.assert_array_equal(np.array(columns).T, alone)
-    some = randoms_of((3, 4, -1), rows)
-    np.testing.assert_array_equal(some.random(), alone[:, 0])
-    np.testing.assert_array_equal(some.random(np.array([3, 1])), alone[[3, 1], 1])
-    for _ in range(2):
-        np.testing.assert_array_equal(some[1:3].random(), [alone[1, 2], alone[2, 1]])
-    assert [one.random() for one in some[2:]] == [alone[2, 1], alone[3, 2]]
-    assert [one.random() for one in some] == [alone[0, 1], alone[1, 2], alone[2, 1], alone[3, 2]]
-    np.testing.assert_array_equal(some[1:].random(np.array([2, 0])), [alone[3, 3], alone[1, 3]])
-    keyed, continued = list(randoms_of((3, 4, -1), rows)), randoms_of((3, 4, -1), rows)
-    continued.random()
-    for one, other in zip(keyed, continued, strict=True):
-        one.random()
-        assert one.generator().random() == other.generator().random()
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(

@@ -17,7 +17,6 @@ from running import Packed
 import rawpack_packer
 from rawpack import Reader, UsageError, WorkerError
 from rawpack.transforms import (
-    BatchLambda,
     CutMix,
     Lambda,
     MixUp,
@@ -335,11 +334,3 @@ def test_a_label_that_is_no_class_is_named(packed: Packed, mixing: Any) -> None:
     """-1, which samples without a class have, has no vector."""
     with pytest.raises(WorkerError, match="label -1 is not one of"):
         read(packed("memmap", "--size", 48), [mixing()])
-
-
-@BOTH
-def test_batch_steps_may_follow(scenes: Path, mixing: Any) -> None:
-    """They get what it made of images and labels; MixUp takes any array that is averaged."""
-    made = read(scenes, [mixing(), BatchLambda(lambda batch: {"label": batch["label"] * 2})])
-    np.testing.assert_allclose(made[0]["label"].sum(axis=1), 2, rtol=1e-6)
-    assert read(scenes, [MEAN, MixUp()])[0]["image"].shape == (8, 3)

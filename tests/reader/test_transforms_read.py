@@ -22,7 +22,6 @@ from rawpack import Reader, UsageError, WorkerError, Workers, jpeg, look
 from rawpack.system.times import Times
 from rawpack.transforms import (
     BatchLambda,
-    BatchStep,
     CenterCrop,
     ColorJitter,
     ConvertImageDtype,
@@ -76,19 +75,6 @@ class Unlike(Step):
 
     def apply(self, image: NDArray[Any], drawn: float, out: NDArray[Any] | None = None) -> NDArray[Any]:
         return np.array([image.mean(), drawn])
-
-
-class Mixup(BatchStep):
-    """A batch step as a user writes it."""
-
-    def makes(self, specs: Any) -> dict[str, Spec]:
-        return {"image": Spec(specs["image"].shape, "float32")}
-
-    def apply(self, batch: dict[str, NDArray[Any]], random: Random) -> dict[str, NDArray[Any]]:
-        share, other = random.uniform(0, 1), random.generator().permutation(len(batch["index"]))
-        image, label = batch["image"].astype(np.float32), batch["label"].astype(np.float32)
-        batch["label"][...] = share * label + (1 - share) * label[other]
-        return {"image": share * image + (1 - share) * image[other]}
 
 
 def read(store: Path | Reader | list[Path], transform: Any, epochs: int = 1, **options: Any) -> dict[str, NDArray[Any]]:
@@ -277,29 +263,6 @@ def test_functions_and_classes_of_ones_own(packed: Packed, way: str) -> None:
     assert len(set(own[:, 1].tolist())) == 75
 
 
-def test_batch_functions_are_the_same_however_made(packed: Packed) -> None:
-    """Whole batches in one worker each: mixing samples gives the same for every backend and number of workers."""
-    store = packed("memmap", "--size", 48)
-    steps = [RandomResizedCrop(16), LABELED, OneHot(6), Mixup()]
-    expected = read(store, steps)
-    assert expected["image"].dtype == np.float32
-    assert ((expected["label"] > 0).sum(axis=1) == 2).any()
-    np.testing.assert_allclose(expected["label"].sum(axis=1), 1, rtol=1e-5)
-    for way in WAYS.values():
-        assert same(read(store, steps, **way), expected)
-
-
-def test_all_workers_make_batches_at_once(packed: Packed) -> None:
-    """Where each batch is made by one worker, there is one in the making for each: five meet in five batches."""
-    store = packed("memmap", "--size", 48)
-    meeting = threading.Barrier(5, timeout=60)
-    batches = Reader(store).batches(
-        15, transform=[BatchLambda(lambda batch: meeting.wait() and None)], workers=Workers(5, backend="thread")
-    )
-    assert batches._feed.settings.workers == 5
-    assert len([*batches]) == 5
-
-
 def test_a_batch_function_may_change_a_batch_in_place(packed: Packed) -> None:
     """What it returns replaces; what it changes stays changed; None is nothing to replace."""
     store = packed("memmap", "--size", 48)
@@ -395,19 +358,6 @@ def test_a_step_that_breaks_its_word_is_reported(packed: Packed, transform: list
         read(packed("memmap", "--size", 48), transform)
 
 
-class Open:
-    """What no pickle can hold."""
-
-    files: ClassVar[list[Any]] = []
-
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("rb")
-        self.files.append(self.file)
-
-    def __call__(self, image: Any) -> Any:
-        return image
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -436,17 +386,16 @@ def test_one_size_must_come_out(packed: Packed) -> None:
 
 
 def test_what_cannot_travel_is_refused_with_the_cure(packed: Packed) -> None:
-    """A function that holds an open file: an error before workers start; threads take it."""
-    store = packed("memmap", "--size", 48)
-    reader = Reader(store)
-    holds = Open(store / "store.json")
-    try:
-        with pytest.raises(UsageError, match=r"cannot be sent to worker processes.*backend=\"thread\""):
-            reader.batches(4, transform=[holds], workers=Workers(1, backend="process"))
-        assert same(read(store, [holds], workers=Workers(1, backend="thread")), read(store, []))
-    finally:
-        for file in Open.files:
-            file.close()
+    """A function that holds a lock: an error before workers start; threads take it."""
+    store, lock = packed("memmap", "--size", 48), threading.Lock()
+
+    def holds(image: NDArray[Any]) -> NDArray[Any]:
+        with lock:
+            return image
+
+    with pytest.raises(UsageError, match=r"cannot be sent to worker processes.*backend=\"thread\""):
+        Reader(store).batches(4, transform=[holds], workers=Workers(1, backend="process"))
+    assert same(read(store, [holds], workers=Workers(1, backend="thread")), read(store, []))
 
 
 # ---------------------------------------------------------------------------------------------- moving together
