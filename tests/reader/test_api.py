@@ -175,9 +175,6 @@ def test_one_value_for_each_way_to_say_it(store: Path) -> None:
         np.testing.assert_array_equal(reader[part]["image"], reader[rows_of_part]["image"])
 
 
-# ---------------------------------------------------------------------------------------------- the end of a reader
-
-
 @pytest.mark.own_processes
 @pytest.mark.parametrize("way", WAYS)
 def test_a_closed_reader_has_no_workers_and_reads_nothing(store: Path, way: str) -> None:

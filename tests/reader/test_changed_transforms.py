@@ -17,21 +17,8 @@ from reading import WAYS, wait_until, workers_of
 from running import Packed
 
 from rawpack import Reader, Workers
+from rawpack import transforms as t
 from rawpack.batches import Batches
-from rawpack.transforms import (
-    BatchLambda,
-    CenterCrop,
-    ColorJitter,
-    MixUp,
-    Normalize,
-    RandAugment,
-    RandomErasing,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    Step,
-    ToCHW,
-    Views,
-)
 from rawpack.workers.sent import SentSteps
 
 BATCH = 6
@@ -47,7 +34,7 @@ def reader(store: Path) -> Reader:
     return Reader(store)
 
 
-class Paint(Step):
+class Paint(t.Step):
     """Images of one value."""
 
     def __init__(self, value: int = 0, table: Any = None) -> None:
@@ -100,7 +87,7 @@ def a_batch_step() -> tuple[Any, Callable[[int], None]]:
         nonlocal value
         value = other
 
-    return BatchLambda(paint), change
+    return t.BatchLambda(paint), change
 
 
 def sent_steps(reader: Reader, *steps: Any) -> SentSteps:
@@ -200,10 +187,13 @@ def test_a_step_that_cannot_be_compared_is_named_once(reader: Reader, step: Pain
 
 def test_use_is_no_change(reader: Reader) -> None:
     """Steps of this package look the same after they were used as before."""
-    views = Views(2, [RandomHorizontalFlip(), Normalize((0.5,) * 3, (0.5,) * 3), ToCHW(), RandomErasing(0.5)])
-    single = [RandomResizedCrop(12), ColorJitter(0.4, 0.4, 0.4, 0.1), RandAugment(), RandomHorizontalFlip()]
+    views = t.Views(2, [t.RandomHorizontalFlip(), t.Normalize((0.5,) * 3, (0.5,) * 3), t.ToCHW(), t.RandomErasing(0.5)])
+    single = [t.RandomResizedCrop(12), t.ColorJitter(0.4, 0.4, 0.4, 0.1), t.RandAugment(), t.RandomHorizontalFlip()]
     labeled = reader.select(mask=reader.column("label") >= 0)
-    for transform in ([*single, views], [CenterCrop(12), Normalize((0.5,) * 3, (0.5,) * 3), ToCHW(), MixUp(alpha=0.2)]):
+    for transform in (
+        [*single, views],
+        [t.CenterCrop(12), t.Normalize((0.5,) * 3, (0.5,) * 3), t.ToCHW(), t.MixUp(alpha=0.2)],
+    ):
         batches = labeled.batches(BATCH, transform=transform, workers=0)
         sent = SentSteps(batches._feed.settings.pipelines)
         list(batches)

@@ -20,20 +20,8 @@ from numpy.typing import NDArray
 
 import rawpack
 from rawpack import PackError, Reader, StoreError, UsageError, WorkerError
+from rawpack import transforms as t
 from rawpack.disk.manifest import parse, seal, unseal
-from rawpack.transforms import (
-    CenterCrop,
-    Fit,
-    Move,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-    Step,
-    ToCHW,
-    Views,
-)
 
 COUNT, HEIGHT, WIDTH = 12, 48, 64
 GOAL = np.array([37.25, 19.5])
@@ -69,7 +57,7 @@ def flows(tmp_path_factory: pytest.TempPathFactory) -> list[Reader]:
     return [packed(folder / dtype, flow=FLOW.astype(dtype)) for dtype in ("float32", "float64")]
 
 
-class Mirror(Step):
+class Mirror(t.Step):
     """A flip as users write it."""
 
     any_size = True
@@ -80,41 +68,41 @@ class Mirror(Step):
     def apply_mask(self, mask: Any, drawn: Any, out: Any = None) -> Any:
         return self.apply(mask, drawn)
 
-    def move(self, drawn: Any, height: int, width: int) -> Move:
-        return Move(scale_x=-1.0, shift_x=float(width))
+    def move(self, drawn: Any, height: int, width: int) -> t.Move:
+        return t.Move(scale_x=-1.0, shift_x=float(width))
 
 
 class Silent(Mirror):
     """The same without saying where pixels go."""
 
-    move = Step.move
+    move = t.Step.move
 
 
-STEPS: list[tuple[Sequence[Step], float]] = [
-    ([RandomHorizontalFlip()], 0),
-    ([RandomVerticalFlip()], 0),
-    ([Mirror(), RandomHorizontalFlip(), RandomVerticalFlip(1.0)], 0),
-    ([CenterCrop(20)], 0),
-    ([RandomCrop((20, 31)), RandomHorizontalFlip()], 0),
-    ([Resize((24, 64))], 1),
-    ([Resize((24, 16))], 1),
-    ([Resize(96)], 3),
-    ([Fit((20, 44))], 1),
-    ([RandomResizedCrop(24), RandomHorizontalFlip(), RandomVerticalFlip()], 9),
+STEPS: list[tuple[Sequence[t.Step], float]] = [
+    ([t.RandomHorizontalFlip()], 0),
+    ([t.RandomVerticalFlip()], 0),
+    ([Mirror(), t.RandomHorizontalFlip(), t.RandomVerticalFlip(1.0)], 0),
+    ([t.CenterCrop(20)], 0),
+    ([t.RandomCrop((20, 31)), t.RandomHorizontalFlip()], 0),
+    ([t.Resize((24, 64))], 1),
+    ([t.Resize((24, 16))], 1),
+    ([t.Resize(96)], 3),
+    ([t.Fit((20, 44))], 1),
+    ([t.RandomResizedCrop(24), t.RandomHorizontalFlip(), t.RandomVerticalFlip()], 9),
 ]
 """Steps, and how far a vector may miss: resized, it is that of the nearest pixel."""
 
 
 @pytest.mark.parametrize(("steps", "miss"), STEPS, ids=lambda one: repr(one)[:40])
 def test_a_flow_points_to_the_same_place_after_any_step(
-    steps: Sequence[Step], miss: float, flows: list[Reader]
+    steps: Sequence[t.Step], miss: float, flows: list[Reader]
 ) -> None:
     """In either dtype, and in views."""
     for reader in flows:
         (batch,) = reader.batches(COUNT, transform=steps, workers=0, seed=5)
         assert batch["flow"].dtype == reader.fields["flow"].dtype
         check_goal(batch["flow"], miss + 1e-3)
-    (viewed,) = reader.batches(COUNT, transform=[Views(2, steps)], workers=0)
+    (viewed,) = reader.batches(COUNT, transform=[t.Views(2, steps)], workers=0)
     for view in range(2):
         check_goal(viewed["flow"][:, view], miss + 1e-3)
 
@@ -123,7 +111,7 @@ def test_the_values_are_scaled_by_axis_and_turned_by_flips(tmp_path: Path) -> No
     """By hand: a vector of (8, 4) at half the width and twice the height is (4, 8); mirrored, (-4, 8)."""
     flow = np.broadcast_to(np.float32([8, 4]), FLOW.shape)
     reader = packed(tmp_path / "store", flow=flow)
-    steps = [Resize((2 * HEIGHT, WIDTH // 2)), RandomHorizontalFlip(1.0), ToCHW()]
+    steps = [t.Resize((2 * HEIGHT, WIDTH // 2)), t.RandomHorizontalFlip(1.0), t.ToCHW()]
     (batch,) = reader.batches(COUNT, transform=steps, workers=0)
     assert (batch["flow"] == np.float32([-4, 8])[:, None, None]).all()
     (sized,) = reader.batches(COUNT, image_size=(HEIGHT // 2, WIDTH // 4), workers=0)
@@ -151,7 +139,7 @@ def test_channels_that_come_first_are_moved(tmp_path: Path) -> None:
 def test_missing_vectors_stay_missing(tmp_path: Path) -> None:
     flow = FLOW.copy()
     flow[:, 3, 5] = np.nan
-    (batch,) = packed(tmp_path / "store", flow=flow).batches(COUNT, transform=[RandomHorizontalFlip(1.0)], workers=0)
+    (batch,) = packed(tmp_path / "store", flow=flow).batches(COUNT, transform=[t.RandomHorizontalFlip(1.0)], workers=0)
     assert np.isnan(batch["flow"]).sum() == np.isnan(batch["flow"][:, 3, WIDTH - 6]).sum() == 2 * COUNT
 
 
@@ -173,7 +161,6 @@ def test_the_word_is_kept_in_the_manifest_and_in_stores_of_stores(tmp_path: Path
         parse(later, "it")
 
 
-# ---------------------------------------------------------------------------------------------- disparity
 def scene(root: Path, **fields: str) -> Reader:
     """A stereo pair: pixel x of the left picture is pixel x - disparity of the right one, row by row."""
     shifts = random.integers(1, 9, (COUNT, HEIGHT))
@@ -196,7 +183,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Reader:
 def test_a_mirrored_pair_changes_places(pair: Reader) -> None:
     """Each pixel of the left picture is in the right one where its disparity says, flipped or not, once or twice."""
     flipped = 0
-    steps = [RandomHorizontalFlip(), RandomCrop((32, 40)), RandomHorizontalFlip(0.2)]
+    steps = [t.RandomHorizontalFlip(), t.RandomCrop((32, 40)), t.RandomHorizontalFlip(0.2)]
     for batch in pair.batches(5, transform=steps, workers=0, shuffle=True):
         for left, right, near in zip(batch["image"], batch["right"], batch["near"][..., 0], strict=True):
             flipped += bool((near % 1).all())
@@ -206,23 +193,23 @@ def test_a_mirrored_pair_changes_places(pair: Reader) -> None:
 
 
 @pytest.mark.parametrize(("steps", "options"), [
-    ([RandomHorizontalFlip()], {"fields": ["image", "near"]}),
-    ([RandomHorizontalFlip()], {"fields": ["near"]}),
-    ([Views(2, [RandomHorizontalFlip()])], {}),
-    ([RandomHorizontalFlip(), RandomCrop(20, fields=["image"])], {}),
-    ([RandomHorizontalFlip(fields=["image", "near"])], {}),
+    ([t.RandomHorizontalFlip()], {"fields": ["image", "near"]}),
+    ([t.RandomHorizontalFlip()], {"fields": ["near"]}),
+    ([t.Views(2, [t.RandomHorizontalFlip()])], {}),
+    ([t.RandomHorizontalFlip(), t.RandomCrop(20, fields=["image"])], {}),
+    ([t.RandomHorizontalFlip(fields=["image", "near"])], {}),
 ])  # fmt: skip
 def test_without_the_pair_a_disparity_is_not_mirrored(
-    steps: Sequence[Step], options: dict[str, Any], pair: Reader, tmp_path: Path
+    steps: Sequence[t.Step], options: dict[str, Any], pair: Reader, tmp_path: Path
 ) -> None:
     """Nor where there are other images, which would be of the other picture."""
     with pytest.raises(UsageError, match=r"mirrors 'near'.* the two pictures must change places"):
         pair.batches(4, transform=steps, workers=0, **options)
-    assert len(pair.batches(4, transform=[RandomVerticalFlip(), RandomHorizontalFlip(0)], workers=0, **options))
+    assert len(pair.batches(4, transform=[t.RandomVerticalFlip(), t.RandomHorizontalFlip(0)], workers=0, **options))
     with pytest.raises((UsageError, WorkerError), match="must change places"):
         next(iter(pair.batches(4, transform=[Mirror()], workers=0, **options)))
     with pytest.raises(UsageError, match="no other images, masks or boxes"):
-        scene(tmp_path / "store", of_right="image").batches(4, transform=[RandomHorizontalFlip()], workers=0)
+        scene(tmp_path / "store", of_right="image").batches(4, transform=[t.RandomHorizontalFlip()], workers=0)
 
 
 def test_a_disparity_of_whole_numbers_is_rounded_and_never_overflows(tmp_path: Path) -> None:
@@ -230,17 +217,16 @@ def test_a_disparity_of_whole_numbers_is_rounded_and_never_overflows(tmp_path: P
     values = np.broadcast_to(np.uint16([5, 60_000]).repeat(WIDTH // 2), (COUNT, HEIGHT, WIDTH)).copy()
     reader = packed(tmp_path / "store", "disparity", values)
     assert reader.fields["flow"].shape == (HEIGHT, WIDTH, 1)
-    (batch,) = reader.batches(COUNT, transform=[Resize((HEIGHT, WIDTH // 2))], workers=0)
+    (batch,) = reader.batches(COUNT, transform=[t.Resize((HEIGHT, WIDTH // 2))], workers=0)
     assert sorted({*batch["flow"].flat}) == [2, 30_000]
-    (tall,) = reader.batches(COUNT, transform=[Resize((2 * HEIGHT, WIDTH))], workers=0)
+    (tall,) = reader.batches(COUNT, transform=[t.Resize((2 * HEIGHT, WIDTH))], workers=0)
     assert sorted({*tall["flow"].flat}) == [5, 60_000]
     with pytest.raises(WorkerError, match="enlarged 2 times, a disparity does not fit uint16: pack floats"):
-        next(iter(reader.batches(COUNT, transform=[Resize((HEIGHT, 2 * WIDTH))], workers=0)))
+        next(iter(reader.batches(COUNT, transform=[t.Resize((HEIGHT, 2 * WIDTH))], workers=0)))
     with pytest.raises(PackError, match="enlarged 2 times, a disparity does not fit uint16"):
         packed(tmp_path / "wide", "disparity", values, size=(2 * HEIGHT, 2 * WIDTH))
 
 
-# ---------------------------------------------------------------------------------------------- declared, or not
 @pytest.mark.parametrize(("word", "values", "match"), [
     ("flow", FLOW[..., 0], r"a flow is floats \(height, width, 2\)"),
     ("disparity", FLOW, r"a disparity is numbers \(height, width\)"),
@@ -253,7 +239,7 @@ def test_what_is_no_displacement_is_refused(word: str, values: NDArray[Any], mat
 def test_an_undeclared_flow_is_spoken_of(tmp_path: Path) -> None:
     """Under a flip or a resize, while packing and while reading; not under a crop, nor for one channel."""
     reader, columns = packed(tmp_path / "store", "image"), {"image": PICTURES, "flow": FLOW}
-    for step in (RandomHorizontalFlip(), Resize((20, 20)), RandomResizedCrop(20)):
+    for step in (t.RandomHorizontalFlip(), t.Resize((20, 20)), t.RandomResizedCrop(20)):
         with pytest.warns(RuntimeWarning, match=r"fields=\{'flow': 'flow'\}"):
             reader.batches(4, transform=[step], workers=0)
     for word, spoken in (("image", True), ("flow", False)):
@@ -261,10 +247,10 @@ def test_an_undeclared_flow_is_spoken_of(tmp_path: Path) -> None:
         assert ("'flow', float32 with two channels, looks like a flow" in str(report)) == spoken
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        reader.batches(4, transform=[RandomCrop(20)], workers=0)
-        reader.batches(4, transform=[Resize((20, 20), fields=["image"])], workers=0, fields=["image"])
+        reader.batches(4, transform=[t.RandomCrop(20)], workers=0)
+        reader.batches(4, transform=[t.Resize((20, 20), fields=["image"])], workers=0, fields=["image"])
         depth = packed(tmp_path / "depth", "image", FLOW[..., :1], size=24)
-        depth.batches(4, transform=[RandomHorizontalFlip()], workers=0)
+        depth.batches(4, transform=[t.RandomHorizontalFlip()], workers=0)
 
 
 def test_a_step_that_hides_where_pixels_go_is_refused(tmp_path: Path) -> None:

@@ -184,22 +184,6 @@ def test_batches_are_yours(store: Path) -> None:
 # ---------------------------------------------------------------------------------------------- which samples
 
 
-def test_orders_ranks_and_selections(store: Path) -> None:
-    """Selections, samplers, ranks and several stores as one: the files are those of `store_row`."""
-    values, reader = values_of(store), Reader(store)
-    asked: dict[str, Any] = {"decode": False, "fields": ["image", "store_row"]}
-    for one in (
-        reader.select(range(60, 10, -1)).batches(7, **asked, **SHUFFLED),
-        reader.batches(7, sampler=[5, 5, 74, 0, 5], **asked),
-        reader.batches(7, ranks=(1, 3), **asked, **SHUFFLED),
-        reader.batches(7, shuffle=Blocks(block=4, window=3), **asked),
-        Reader([store, store]).batches(7, **asked, **SHUFFLED),
-        Reader(store, preload=True).batches(7, **asked, **SHUFFLED),
-    ):
-        for batch in one:
-            assert same_files(batch["image"], [values[row % 75] for row in batch["store_row"]])
-
-
 def test_resumes(store: Path) -> None:
     """A state of the plain batches is one of these, and boxes do not depend on where an epoch began."""
     transform = [RandomResizedCrop(24)]

@@ -19,43 +19,39 @@ from reading import SOAK, WAYS, without_core
 
 import rawpack_packer
 from rawpack import Reader, WorkerError, jpeg, native
+from rawpack import transforms as t
 from rawpack.store.stores import Stores
-from rawpack.transforms import (
-    CenterCrop,
-    ColorJitter,
-    ConvertImageDtype,
-    Fit,
-    Lambda,
-    Normalize,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-    ToCHW,
-)
 from rawpack.transforms.images import ImageFiller
 from rawpack.transforms.pipeline import FieldPlan
 
 COUNT = 11
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RECIPES: dict[str, list[Any]] = {
-    "crop": [RandomResizedCrop(24), RandomHorizontalFlip()],
-    "without antialias": [RandomResizedCrop((20, 31), antialias=False), RandomVerticalFlip(), RandomHorizontalFlip()],
-    "recipe": [RandomResizedCrop(24), RandomHorizontalFlip(), Normalize(MEAN, STD), ToCHW()],
-    "half": [Resize((19, 27)), Normalize(0.5, 0.25, dtype="float16"), ToCHW()],
-    "planes": [RandomHorizontalFlip(), ToCHW()],
-    "evaluation": [Resize(32), CenterCrop(28), Normalize(MEAN, STD)],
-    "longer side": [Resize(20, max_size=24), CenterCrop(30)],
-    "cover": [Fit((24, 16)), RandomVerticalFlip()],
-    "random place": [RandomCrop((30, 33)), RandomHorizontalFlip(), RandomHorizontalFlip(0.3)],
-    "padded": [RandomCrop(44, padding=(3, 5), pad_if_needed=True, fill=99), RandomHorizontalFlip(), ToCHW()],
-    "all padding": [RandomCrop((6, 5), padding=60, fill=7)],
-    "crop of a crop": [RandomResizedCrop(40), RandomCrop(37, padding=4, fill=3), RandomHorizontalFlip()],
-    "values": [ConvertImageDtype("float32"), ToCHW()],
-    "colors": [RandomResizedCrop(24), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4, 0.2), Normalize(MEAN, STD)],
-    "planes of colors": [RandomResizedCrop(30), ColorJitter(0.3, 2, 0.5), ToCHW()],
-    "colors alone": [ColorJitter(hue=0.5, saturation=(0, 31))],
+    "crop": [t.RandomResizedCrop(24), t.RandomHorizontalFlip()],
+    "without antialias": [
+        t.RandomResizedCrop((20, 31), antialias=False),
+        t.RandomVerticalFlip(),
+        t.RandomHorizontalFlip(),
+    ],
+    "recipe": [t.RandomResizedCrop(24), t.RandomHorizontalFlip(), t.Normalize(MEAN, STD), t.ToCHW()],
+    "half": [t.Resize((19, 27)), t.Normalize(0.5, 0.25, dtype="float16"), t.ToCHW()],
+    "planes": [t.RandomHorizontalFlip(), t.ToCHW()],
+    "evaluation": [t.Resize(32), t.CenterCrop(28), t.Normalize(MEAN, STD)],
+    "longer side": [t.Resize(20, max_size=24), t.CenterCrop(30)],
+    "cover": [t.Fit((24, 16)), t.RandomVerticalFlip()],
+    "random place": [t.RandomCrop((30, 33)), t.RandomHorizontalFlip(), t.RandomHorizontalFlip(0.3)],
+    "padded": [t.RandomCrop(44, padding=(3, 5), pad_if_needed=True, fill=99), t.RandomHorizontalFlip(), t.ToCHW()],
+    "all padding": [t.RandomCrop((6, 5), padding=60, fill=7)],
+    "crop of a crop": [t.RandomResizedCrop(40), t.RandomCrop(37, padding=4, fill=3), t.RandomHorizontalFlip()],
+    "values": [t.ConvertImageDtype("float32"), t.ToCHW()],
+    "colors": [
+        t.RandomResizedCrop(24),
+        t.RandomHorizontalFlip(),
+        t.ColorJitter(0.4, 0.4, 0.4, 0.2),
+        t.Normalize(MEAN, STD),
+    ],
+    "planes of colors": [t.RandomResizedCrop(30), t.ColorJitter(0.3, 2, 0.5), t.ToCHW()],
+    "colors alone": [t.ColorJitter(hue=0.5, saturation=(0, 31))],
 }
 
 
@@ -127,7 +123,7 @@ def test_one_call_is_the_same_as_step_by_step(store: Path, name: str, calls: lis
     made = pixels(reader, steps, fields=["image"])
     assert set(calls) == {"image"}
     calls.clear()
-    np.testing.assert_array_equal(pixels(reader, [Lambda(as_it_is), *steps], fields=["image"]), made)
+    np.testing.assert_array_equal(pixels(reader, [t.Lambda(as_it_is), *steps], fields=["image"]), made)
     with without_core():
         np.testing.assert_array_equal(pixels(reader, steps, fields=["image"]), made)
     assert calls == []
@@ -135,8 +131,8 @@ def test_one_call_is_the_same_as_step_by_step(store: Path, name: str, calls: lis
 
 def test_factors_that_the_core_refuses_are_used_step_by_step(store: Path, calls: list[str]) -> None:
     """Also where they are set between epochs."""
-    reader, jitter = Reader(store), ColorJitter(0.4)
-    steps = [RandomCrop(24), jitter]
+    reader, jitter = Reader(store), t.ColorJitter(0.4)
+    steps = [t.RandomCrop(24), jitter]
     jitter.saturation = (40.0, 50.0)
     made = pixels(reader, steps, fields=["image"])
     with without_core():
@@ -147,14 +143,19 @@ def test_factors_that_the_core_refuses_are_used_step_by_step(store: Path, calls:
 def test_a_step_gets_what_the_one_before_made(store: Path) -> None:
     """Several steps with the same result share the memory for it, and none overwrites what it has yet to read."""
     for steps in (
-        [RandomHorizontalFlip(1), RandomCrop((41, 53), padding=4)],
-        [RandomCrop((41, 53), padding=4), RandomCrop((41, 53), padding=4)],
-        [RandomVerticalFlip(1), RandomHorizontalFlip(1), RandomCrop((41, 53), padding=2), RandomVerticalFlip(1)],
-        [Resize((30, 30)), CenterCrop(20), Resize((30, 30))],
-        [Fit(30), CenterCrop(20), RandomResizedCrop(30)],
-        [Resize((30, 30), "bicubic"), CenterCrop(20), Resize((30, 30), "bicubic")],
+        [t.RandomHorizontalFlip(1), t.RandomCrop((41, 53), padding=4)],
+        [t.RandomCrop((41, 53), padding=4), t.RandomCrop((41, 53), padding=4)],
+        [
+            t.RandomVerticalFlip(1),
+            t.RandomHorizontalFlip(1),
+            t.RandomCrop((41, 53), padding=2),
+            t.RandomVerticalFlip(1),
+        ],
+        [t.Resize((30, 30)), t.CenterCrop(20), t.Resize((30, 30))],
+        [t.Fit(30), t.CenterCrop(20), t.RandomResizedCrop(30)],
+        [t.Resize((30, 30), "bicubic"), t.CenterCrop(20), t.Resize((30, 30), "bicubic")],
     ):
-        copying = [step for one in steps for step in (one, Lambda(np.copy))]
+        copying = [step for one in steps for step in (one, t.Lambda(np.copy))]
         made, expected = (pixels(Reader(store), list_of, fields=["image"]) for list_of in (steps, copying))
         np.testing.assert_array_equal(made, expected)
 
@@ -171,7 +172,7 @@ def test_pixels_do_not_depend_on_what_is_beside_them(store: Path, way: str) -> N
 def test_a_frame_of_a_clip_has_the_same_pixels(tmp_path: Path) -> None:
     """As the image of its sample; what is drawn is the same, too."""
     rawpack_packer.pack(Frames([range(9), range(7)]), tmp_path / "s", fields=FIELDS, workers=0)
-    reader, steps = Reader(tmp_path / "s"), [RandomResizedCrop((7, 9)), RandomHorizontalFlip(), ToCHW()]
+    reader, steps = Reader(tmp_path / "s"), [t.RandomResizedCrop((7, 9)), t.RandomHorizontalFlip(), t.ToCHW()]
     alone = pixels(reader, steps, fields=["image"])
     clips = pixels(reader.clips(offsets={"image": [0.0, 0.0]}), steps, fields=["image"])
     np.testing.assert_array_equal(clips, np.stack([alone, alone], 1))
@@ -212,7 +213,7 @@ def test_planes_are_the_same_as_their_rgb(
         assert calls == []
         np.testing.assert_array_equal(pixels(planar, steps), expected)
         assert (set(calls) == {"image"}) == (native.library() is not None)
-        for reader, these in ((rgb, steps), (planar, [Lambda(as_it_is), *steps])):
+        for reader, these in ((rgb, steps), (planar, [t.Lambda(as_it_is), *steps])):
             np.testing.assert_array_equal(pixels(reader, these), expected)
         calls.clear()
 
@@ -259,7 +260,7 @@ def test_samples_are_verified_before_they_are_decoded(tmp_path: Path, first: int
 @pytest.mark.parametrize("stored", [name for name in ENCODED if "planes" not in name])
 def test_images_that_are_decoded_first(tmp_path: Path, stored: str, channels: int, calls: list[str]) -> None:
     """Whatever the codec, of one size or of many: what NumPy makes of the steps, and what they make one by one."""
-    small = [RandomResizedCrop(9, scale=(0.9, 1.0), scaled_decode=1.0), RandomHorizontalFlip()]
+    small = [t.RandomResizedCrop(9, scale=(0.9, 1.0), scaled_decode=1.0), t.RandomHorizontalFlip()]
     names = ("padded", "crop", "cover", "crop of a crop", *(("recipe", "evaluation") if channels == 3 else ()))
     for sizes, recipes in (([(41, 53)] * 9, names[:2]), (OWN_SIZES, names)):
         images = noise(*sizes, channels=channels)
@@ -289,7 +290,7 @@ def test_damage_is_reported_as_by_single_steps(tmp_path: Path) -> None:
     words = []
     for patch in (nullcontext(), mock.patch.object(FieldPlan, "fused", None)):
         with patch, pytest.raises(WorkerError, match="does not decode") as error:
-            pixels(Reader(path), [RandomResizedCrop(60, scale=(0.9, 1.0)), RandomHorizontalFlip()])
+            pixels(Reader(path), [t.RandomResizedCrop(60, scale=(0.9, 1.0)), t.RandomHorizontalFlip()])
         words.append(str(error.value))
     assert words[0] == words[1]
 
@@ -312,9 +313,9 @@ def test_a_shard_that_is_cut_short_is_an_error(tmp_path: Path, monkeypatch: pyte
     [
         (RECIPES["recipe"], "all"),
         (RECIPES["colors"], "all"),
-        ([*RECIPES["crop"], Lambda(as_it_is)], "part"),
-        ([RandomCrop(24), Lambda(as_it_is), ColorJitter(0.4)], "part"),
-        ([RandomResizedCrop(24, interpolation="bicubic")], "none"),
+        ([*RECIPES["crop"], t.Lambda(as_it_is)], "part"),
+        ([t.RandomCrop(24), t.Lambda(as_it_is), t.ColorJitter(0.4)], "part"),
+        ([t.RandomResizedCrop(24, interpolation="bicubic")], "none"),
         (None, "none"),
     ],
 )
@@ -326,18 +327,18 @@ def test_stats_say_how_much_the_core_does(store: Path, steps: Any, share: str) -
 @pytest.mark.parametrize(
     ("step", "name", "value"),
     [
-        (RandomResizedCrop(24), "interpolation", "nearest"),
-        (RandomResizedCrop(24), "antialias", False),
-        (RandomResizedCrop(24), "scale", (0.9, 1.0)),
-        (Resize((24, 20)), "interpolation", "bicubic"),
-        (RandomCrop(60, pad_if_needed=True), "fill", 9),
-        (RandomHorizontalFlip(0), "p", 1),
+        (t.RandomResizedCrop(24), "interpolation", "nearest"),
+        (t.RandomResizedCrop(24), "antialias", False),
+        (t.RandomResizedCrop(24), "scale", (0.9, 1.0)),
+        (t.Resize((24, 20)), "interpolation", "bicubic"),
+        (t.RandomCrop(60, pad_if_needed=True), "fill", 9),
+        (t.RandomHorizontalFlip(0), "p", 1),
     ],
     ids=str,
 )
 def test_an_attribute_changed_between_epochs_counts(store: Path, step: Any, name: str, value: Any) -> None:
     """In one call as step by step."""
-    steps = copy.deepcopy([[step], [Lambda(as_it_is), step]])
+    steps = copy.deepcopy([[step], [t.Lambda(as_it_is), step]])
     both = [Reader(store).batches(COUNT, fields=["image"], transform=one, workers=0) for one in steps]
     first = next(iter(both[0]))["image"].copy()
     for one in steps:
@@ -351,14 +352,19 @@ def test_an_attribute_changed_between_epochs_counts(store: Path, step: Any, name
 @pytest.mark.parametrize("core", [True, False])
 @pytest.mark.parametrize(
     ("step", "size"),
-    [(RandomResizedCrop(24), (32, 32)), (Resize((24, 24)), (20, 20)), (Fit(24), (32, 32)), (RandomCrop(24), (28, 28))],
+    [
+        (t.RandomResizedCrop(24), (32, 32)),
+        (t.Resize((24, 24)), (20, 20)),
+        (t.Fit(24), (32, 32)),
+        (t.RandomCrop(24), (28, 28)),
+    ],
     ids=str,
 )
 def test_a_size_changed_between_epochs_is_an_error(store: Path, step: Any, size: Any, core: bool) -> None:
     """The memory for batches has the size from before: no image is put in a corner of it."""
     step = copy.deepcopy(step)
     with nullcontext() if core else without_core():
-        batches = Reader(store).batches(8, fields=["image"], transform=[step, ToCHW()], workers=0)
+        batches = Reader(store).batches(8, fields=["image"], transform=[step, t.ToCHW()], workers=0)
         assert next(iter(batches))
         step.size = size
         with pytest.raises(WorkerError, match="was expected"):

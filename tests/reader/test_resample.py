@@ -124,9 +124,6 @@ def resizings(draw: st.DrawFn) -> tuple[Pixels, tuple[int, int], tuple[int, int,
     return image, size, (top, left, draw(st.integers(1, size[0] - top)), draw(st.integers(1, size[1] - left)))
 
 
-# ---------------------------------------------------------------------------------------------- bytes
-
-
 @settings(deadline=None)
 @given(resizings(), st.booleans())
 def test_bytes_are_those_of_the_definition(case: Any, antialias: bool) -> None:
@@ -221,9 +218,6 @@ def test_what_keeps_its_size_is_not_copied() -> None:
     assert (part == image[1:4, 2:6]).all()
 
 
-# ---------------------------------------------------------------------------------------------- all dtypes
-
-
 @pytest.mark.usefixtures("_made_by")
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
 @pytest.mark.parametrize("antialias", [True, False])
@@ -234,9 +228,6 @@ def test_an_enlarged_image_is_never_made(dtype: str, antialias: bool) -> None:
     near = exactly(image[:, 24_990:25_010], (65_000, 24), antialias)[32_000:32_009, 12:17]
     assert made.shape == (9, 5, 3)
     assert np.abs(made - near).max() < 3
-
-
-# ---------------------------------------------------------------------------------------------- floats
 
 
 @settings(deadline=None)

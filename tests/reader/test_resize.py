@@ -26,9 +26,6 @@ def difference(image: Pixels, other: Pixels) -> int:
     return int(np.abs(image.astype(np.int16) - other).max())
 
 
-# ---------------------------------------------------------------------------------------------- geometry
-
-
 @given(SIZES, SIZES)
 def test_a_scaled_image_covers_its_target(size: tuple[int, int], target: tuple[int, int]) -> None:
     """One side is exact, none is short, and the shape is kept to within the rounding."""
@@ -60,9 +57,6 @@ def test_the_crop_is_torchvisions_center_crop(size: tuple[int, int], target: tup
     assert 0 <= left <= scaled[1] - width
     assert top == int(round((scaled[0] - target[0]) / 2.0))  # noqa: RUF046
     assert left == int(round((scaled[1] - target[1]) / 2.0))  # noqa: RUF046
-
-
-# ------------------------------------------------------------------------------------------------ results
 
 
 @given(

@@ -19,18 +19,7 @@ from rectangles import read as read_fields
 
 import rawpack_packer
 from rawpack import Buckets, Reader, UsageError, WorkerError, Workers
-from rawpack.transforms import (
-    CenterCrop,
-    Lambda,
-    MixUp,
-    Normalize,
-    OneHot,
-    OneText,
-    RandomHorizontalFlip,
-    SampleLambda,
-    ToCHW,
-    Views,
-)
+from rawpack import transforms as t
 
 COUNT = 11
 FIELDS = ["image", "label", *(name for name in KINDS if name != "depth")]
@@ -78,7 +67,7 @@ def test_it_gets_all_fields_and_changes_them_in_place(reader: Reader, workers: A
     """What it does by hand is what the step that flips does: to pixels, boxes and all that follows these. What it gets
     are copies: the store stays as it is."""
     before = [reader[i]["image"].copy() for i in range(COUNT)]
-    check_alike(read(reader, SampleLambda(flip), workers=workers), read(reader, RandomHorizontalFlip(1.0)), FIELDS)
+    check_alike(read(reader, t.SampleLambda(flip), workers=workers), read(reader, t.RandomHorizontalFlip(1.0)), FIELDS)
     assert_array_equal([reader[i]["image"] for i in range(COUNT)], before)
 
 
@@ -87,8 +76,8 @@ def test_the_text_that_a_step_chose_is_read(tmp_path: Path) -> None:
     captions = [["a", "bb", "ccc"], ["dddd"], ["eeeee", "ffffff"]]
     rows = [{"image": np.zeros((8, 8, 3), np.uint8), "captions": texts} for texts in captions]
     rawpack_packer.pack(rows, tmp_path / "s", fields={"captions": "str[?]"}, workers=0)
-    longer = SampleLambda(lambda sample: {"length": len(sample["captions"])})
-    samples = read(Reader(tmp_path / "s"), OneText("captions"), longer, fields=["image", "captions"], seed=5)
+    longer = t.SampleLambda(lambda sample: {"length": len(sample["captions"])})
+    samples = read(Reader(tmp_path / "s"), t.OneText("captions"), longer, fields=["image", "captions"], seed=5)
     assert [len(sample["captions"]) for sample in samples] == [sample["length"] for sample in samples]
 
 
@@ -106,12 +95,15 @@ def test_what_it_draws_depends_on_seed_epoch_and_sample_alone(reader: Reader, wo
     def by_index(*steps: Any, **options: Any) -> dict[int, Any]:
         return {int(sample["index"]): sample["drawn"].tolist() for sample in read(reader, *steps, **options)}
 
-    plain = by_index(SampleLambda(draw), seed=4)
-    assert by_index(SampleLambda(draw), seed=4, workers=workers, batch_size=3, shuffle=True) == plain
-    assert by_index(RandomHorizontalFlip(), SampleLambda(draw), Normalize(0.5, 0.5), seed=4, workers=workers) == plain
-    assert by_index(SampleLambda(draw), seed=5) != plain
+    plain = by_index(t.SampleLambda(draw), seed=4)
+    assert by_index(t.SampleLambda(draw), seed=4, workers=workers, batch_size=3, shuffle=True) == plain
+    assert (
+        by_index(t.RandomHorizontalFlip(), t.SampleLambda(draw), t.Normalize(0.5, 0.5), seed=4, workers=workers)
+        == plain
+    )
+    assert by_index(t.SampleLambda(draw), seed=5) != plain
     assert len({tuple(drawn) for drawn in plain.values()}) == COUNT
-    batches = reader.batches(COUNT, transform=[SampleLambda(draw)], workers=workers, seed=4)
+    batches = reader.batches(COUNT, transform=[t.SampleLambda(draw)], workers=workers, seed=4)
     epochs = [next(iter(batches))["drawn"] for _ in range(2)]
     assert_array_equal(epochs[0], np.array(list(plain.values())))
     assert (epochs[0] != epochs[1]).all()
@@ -133,7 +125,7 @@ def takes_keyword(sample: dict[str, Any], *, generator: Any) -> dict[str, Any]:
 )
 def test_it_gets_a_generator_if_it_asks_for_one(reader: Reader, function: Any, random: bool) -> None:
     """By a second parameter that is required, or is called `generator`."""
-    drawn = {float(sample["drawn"]) for sample in read(reader, SampleLambda(function))}
+    drawn = {float(sample["drawn"]) for sample in read(reader, t.SampleLambda(function))}
     assert len(drawn) == (COUNT if random else 1)
 
 
@@ -151,7 +143,7 @@ def test_shapes_come_from_one_trial_or_from_makes(reader: Reader) -> None:
     makes: Any = {"image": ((20, 24, 3), "float32"), "mean": ((), float)}
     tried, declared = (
         reader.batches(4, fields=["image", "label"], transform=[step], workers=0)
-        for step in (SampleLambda(shrink), SampleLambda(shrink, makes=makes))
+        for step in (t.SampleLambda(shrink), t.SampleLambda(shrink, makes=makes))
     )
     assert len(calls) == 1
     for first, other in zip(tried, declared, strict=True):
@@ -174,18 +166,18 @@ def test_a_shape_that_differs_later_names_the_sample_and_the_line(
 ) -> None:
     """The sample's key, and what to write."""
     with pytest.raises(WorkerError, match=re.escape(cure)) as raised:
-        read(reader, SampleLambda(function), fields=["image", "label"])
+        read(reader, t.SampleLambda(function), fields=["image", "label"])
     assert f"sample 1 ({reader[1]['key']!r})" in str(raised.value)
 
 
 def test_samples_of_different_sizes(keep: Reader) -> None:
     """A function of a store as it is may leave sizes open, if a later step makes one; or make one size itself."""
-    brighter = SampleLambda(lambda sample: {"image": sample["image"] + 1})
-    declared = SampleLambda(brighter.function, makes={"image": ((None, None, 3), "uint8")})
-    tried, noted = (read(keep, step, CenterCrop(24), fields=["image"]) for step in (brighter, declared))
+    brighter = t.SampleLambda(lambda sample: {"image": sample["image"] + 1})
+    declared = t.SampleLambda(brighter.function, makes={"image": ((None, None, 3), "uint8")})
+    tried, noted = (read(keep, step, t.CenterCrop(24), fields=["image"]) for step in (brighter, declared))
     assert {sample["image"].shape for sample in tried} == {(24, 24, 3)}
     check_alike(tried, noted, ["image"])
-    corner = SampleLambda(lambda sample: {"image": sample["image"][:8, :9], "mask": sample["mask"][:8, :9]})
+    corner = t.SampleLambda(lambda sample: {"image": sample["image"][:8, :9], "mask": sample["mask"][:8, :9]})
     assert {sample["mask"].shape for sample in read(keep, corner, fields=["image", "mask"])} == {(8, 9, 1)}
     with pytest.raises(UsageError, match="cannot form a batch: end with a size"):
         read(keep, brighter, fields=["image"])
@@ -198,7 +190,7 @@ def test_what_differs_in_length_comes_in_the_form_that_was_asked_for(reader: Rea
     """As without a function: lists, or arrays with lengths."""
     made, plain = (
         reader.batches(4, fields=FIELDS, ragged=ragged, transform=steps, workers=0)
-        for steps in ([SampleLambda(lambda s: None)], [])
+        for steps in ([t.SampleLambda(lambda s: None)], [])
     )
     for batch, other in zip(made, plain, strict=True):
         assert set(batch) == set(other)
@@ -218,8 +210,8 @@ def test_more_rows_than_there_is_room_for(reader: Reader) -> None:
     with pytest.raises(
         WorkerError, match=r"made 4 rows of 'boxes', .* room for 3.*makes={'boxes': \(\(4, 5\), 'float32'"
     ):
-        read(reader, SampleLambda(double), fields=fields)
-    made = SampleLambda(double, makes={"boxes": ((6, 5), "float32")})
+        read(reader, t.SampleLambda(double), fields=fields)
+    made = t.SampleLambda(double, makes={"boxes": ((6, 5), "float32")})
     assert [len(sample["boxes"]) for sample in read(reader, made, fields=fields)] == [i % 4 * 2 for i in range(COUNT)]
 
 
@@ -247,7 +239,7 @@ def test_more_rows_than_there_is_room_for(reader: Reader) -> None:
 def test_what_no_batch_can_have_is_refused_at_once(reader: Reader, function: Any, message: str) -> None:
     """By the trial: before a worker starts. Sample 1 is the first with a box."""
     with pytest.raises(UsageError, match=message):
-        read(reader.select([1, 2]), SampleLambda(function))
+        read(reader.select([1, 2]), t.SampleLambda(function))
 
 
 def test_boxes_that_stay_where_they_are(reader: Reader) -> None:
@@ -257,7 +249,7 @@ def test_boxes_that_stay_where_they_are(reader: Reader) -> None:
         larger = {name: np.pad(sample[name], ((0, 8), (0, 0), (0, 0))) for name in ("image", "mask")}
         return {**larger, "boxes": sample["boxes"]}
 
-    for i, sample in enumerate(read(reader, SampleLambda(grow))):
+    for i, sample in enumerate(read(reader, t.SampleLambda(grow))):
         assert sample["image"].shape == (48, 48, 3)
         assert_array_equal(sample["boxes"], reader[i]["boxes"])
 
@@ -268,20 +260,20 @@ def test_boxes_that_stay_where_they_are(reader: Reader) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_steps_before_between_and_after(reader: Reader, workers: int) -> None:
     """A crop before it moves boxes too; what comes after works on what it made; two functions follow each other."""
-    double = SampleLambda(lambda sample: {"image": sample["image"] // 2, "new": np.float32(1)})
-    last = [Normalize(0.5, 0.5), ToCHW()]
-    add = Lambda(lambda new: new + 1, field="new")
-    samples = read(reader, CenterCrop(30), double, add, double, *last, workers=workers)
-    cropped = read(reader, CenterCrop(30), Lambda(lambda image: image // 4, field="image"), *last)
+    double = t.SampleLambda(lambda sample: {"image": sample["image"] // 2, "new": np.float32(1)})
+    last = [t.Normalize(0.5, 0.5), t.ToCHW()]
+    add = t.Lambda(lambda new: new + 1, field="new")
+    samples = read(reader, t.CenterCrop(30), double, add, double, *last, workers=workers)
+    cropped = read(reader, t.CenterCrop(30), t.Lambda(lambda image: image // 4, field="image"), *last)
     check_alike(samples, cropped, FIELDS)
     assert {float(sample["new"]) for sample in samples} == {1.0}
     sized = read(reader, image_size=(20, 30))
-    check_alike(read(reader, SampleLambda(lambda s: None), image_size=(20, 30)), sized, FIELDS)
+    check_alike(read(reader, t.SampleLambda(lambda s: None), image_size=(20, 30)), sized, FIELDS)
 
 
 def test_steps_of_batches_and_views(reader: Reader) -> None:
     """They come after it: views of what it made, labels of a batch."""
-    steps = [SampleLambda(draw), Views(2, [CenterCrop(16), RandomHorizontalFlip(0.5)]), OneHot(3)]
+    steps = [t.SampleLambda(draw), t.Views(2, [t.CenterCrop(16), t.RandomHorizontalFlip(0.5)]), t.OneHot(3)]
     samples = read(reader, *steps, fields=["image", "mask", "label"], workers=2)
     for sample in samples:
         assert sample["image"].shape == (2, 16, 16, 3)
@@ -293,11 +285,15 @@ def test_steps_of_batches_and_views(reader: Reader) -> None:
 @pytest.mark.parametrize(
     ("steps", "fields", "message"),
     [
-        ([Views(2, [CenterCrop(16)]), SampleLambda(draw)], FIELDS, "comes after Views.*put it before"),
-        ([MixUp(), SampleLambda(draw)], FIELDS, "comes after MixUp.*put it before|works on whole batches"),
-        ([SampleLambda(draw), RandomHorizontalFlip()], FIELDS, "moves the pixels of 'image' .*'boxes' cannot follow"),
-        ([SampleLambda(draw), MixUp()], FIELDS, "cannot change"),
-        ([SampleLambda(draw)], ["boxes"], "needs the image of 'boxes': name 'image' in fields= too"),
+        ([t.Views(2, [t.CenterCrop(16)]), t.SampleLambda(draw)], FIELDS, "comes after Views.*put it before"),
+        ([t.MixUp(), t.SampleLambda(draw)], FIELDS, "comes after MixUp.*put it before|works on whole batches"),
+        (
+            [t.SampleLambda(draw), t.RandomHorizontalFlip()],
+            FIELDS,
+            "moves the pixels of 'image' .*'boxes' cannot follow",
+        ),
+        ([t.SampleLambda(draw), t.MixUp()], FIELDS, "cannot change"),
+        ([t.SampleLambda(draw)], ["boxes"], "needs the image of 'boxes': name 'image' in fields= too"),
     ],
 )
 def test_where_it_cannot_stand(reader: Reader, steps: list[Any], fields: list[str], message: str) -> None:
@@ -308,12 +304,12 @@ def test_where_it_cannot_stand(reader: Reader, steps: list[Any], fields: list[st
 def test_what_it_is_not_for(tmp_path: Path) -> None:
     """Views, what is no function, and files in place of pixels."""
     with pytest.raises(UsageError, match="works on whole samples: put it before Views"):
-        Views(2, [SampleLambda(draw)])
+        t.Views(2, [t.SampleLambda(draw)])
     with pytest.raises(UsageError, match="needs a function of a dict"):
-        SampleLambda(3)  # type: ignore[arg-type]
+        t.SampleLambda(3)  # type: ignore[arg-type]
     rawpack_packer.pack([objects(0)], tmp_path / "s", fields=KINDS, format="lmdb", workers=0)
     with pytest.raises(UsageError, match="needs pixels, and decode= gives"):
-        read(Reader(tmp_path / "s"), SampleLambda(draw), fields=["image"], decode=False)
+        read(Reader(tmp_path / "s"), t.SampleLambda(draw), fields=["image"], decode=False)
 
 
 def test_batches_of_several_sizes(keep: Reader) -> None:
@@ -323,7 +319,7 @@ def test_batches_of_several_sizes(keep: Reader) -> None:
         return {"height": sample["image"].shape[0]}
 
     options: dict[str, Any] = {"fields": ["image"], "image_size": Buckets([(40, 48), (32, 64)]), "workers": 2}
-    batches = list(keep.batches(2, transform=[SampleLambda(note)], **options))
+    batches = list(keep.batches(2, transform=[t.SampleLambda(note)], **options))
     assert {batch["image"].shape[1:3] for batch in batches} == {(40, 48), (32, 64)}
     assert all((batch["height"] == batch["image"].shape[1]).all() for batch in batches)
 
@@ -339,22 +335,22 @@ def test_a_clip_is_one_sample(tmp_path: Path, workers: int) -> None:
         return {"image": sample["image"][::-1], "drawn": generator.random()}
 
     fields = ["image", "mask", "frame"]
-    samples = read(clips, SampleLambda(reverse), RandomHorizontalFlip(1.0), fields=fields, workers=workers)
+    samples = read(clips, t.SampleLambda(reverse), t.RandomHorizontalFlip(1.0), fields=fields, workers=workers)
     for sample, other in zip(samples, read(clips, fields=fields), strict=True):
         assert_array_equal(sample["image"], other["image"][::-1, :, ::-1])
         assert_array_equal(sample["mask"], other["mask"][:, :, ::-1])
     assert len({float(sample["drawn"]) for sample in samples}) == len(samples)
     offsets = Reader(tmp_path / "s").clips(offsets={"image": [-0.04, 0.0]})
-    add = SampleLambda(lambda sample: {"frames": len(sample["image"]), "named": int(sample["caption"].split()[1])})
+    add = t.SampleLambda(lambda sample: {"frames": len(sample["image"]), "named": int(sample["caption"].split()[1])})
     for i, sample in enumerate(read(offsets, add, fields=["image", "mask", "caption"], workers=workers)):
         assert (sample["frames"], sample["named"], sample["mask"].shape) == (2, i, (40, 48, 1))
     with pytest.raises(UsageError, match="gets no ragged fields of clips: leave 'boxes' out"):
-        read(clips, SampleLambda(draw), fields=["image", "boxes"])
+        read(clips, t.SampleLambda(draw), fields=["image", "boxes"])
 
 
 def test_an_epoch_resumes_in_its_middle(reader: Reader) -> None:
     """With the numbers that it would have drawn."""
-    steps = [SampleLambda(draw), Normalize(0.5, 0.5)]
+    steps = [t.SampleLambda(draw), t.Normalize(0.5, 0.5)]
     batches, resumed = (reader.batches(3, fields=FIELDS, transform=steps, shuffle=True, workers=n) for n in (0, 2))
     iterator = iter(batches)
     next(iterator)

@@ -116,9 +116,6 @@ def test_a_notebook_shows_damaged_stores(packed: Packed, tmp_path: Path) -> None
     assert "image" in reader.batches(4)._repr_html_()
 
 
-# ---------------------------------------------------------------------------------------------- no store
-
-
 def said(path: Path) -> str:
     """What is said of a path that is no store."""
     with pytest.raises(RawpackError) as raised:

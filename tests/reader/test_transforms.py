@@ -19,35 +19,16 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
 from rawpack import UsageError
-from rawpack.transforms import (
-    CenterCrop,
-    ColorJitter,
-    ConvertImageDtype,
-    Fit,
-    Lambda,
-    Normalize,
-    OneHot,
-    RandAugment,
-    Random,
-    RandomCrop,
-    RandomErasing,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-    Spec,
-    Step,
-    ToCHW,
-)
+from rawpack import transforms as t
 from rawpack.transforms.randomness import batch_random, randoms_of
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 DRAWS = tries(8_000)
 
 
-def done(step: Step, image: NDArray[Any], seed: int = 0) -> tuple[NDArray[Any], Any]:
+def done(step: t.Step, image: NDArray[Any], seed: int = 0) -> tuple[NDArray[Any], Any]:
     """A step applied to an image, and what it drew."""
-    drawn = step.draw(Random(seed), *image.shape[:2])
+    drawn = step.draw(t.Random(seed), *image.shape[:2])
     return step.apply(image, drawn), drawn
 
 
@@ -110,7 +91,7 @@ def reference_crops(
 @pytest.mark.parametrize(("height", "width"), [(256, 256), (300, 500), (40, 400)])
 def test_random_resized_crops_are_torchvisions(height: int, width: int) -> None:
     """Area, shape and place have the distributions of torchvision's definition, also where ten attempts fail."""
-    ours = np.array(draws(RandomResizedCrop(224), height, width, DRAWS), float)
+    ours = np.array(draws(t.RandomResizedCrop(224), height, width, DRAWS), float)
     theirs = np.array(reference_crops(height, width, (0.08, 1.0), (3 / 4, 4 / 3), DRAWS), float)
     for crops in (ours, theirs):
         assert (crops[:, 0] + crops[:, 2] <= height).all()
@@ -128,8 +109,8 @@ def test_random_resized_crops_are_torchvisions(height: int, width: int) -> None:
 @given(st.integers(1, 700), st.integers(1, 700), st.integers(0, 2**63), st.floats(0.01, 1), st.floats(0.2, 5))
 def test_a_random_resized_crop_lies_within(height: int, width: int, key: int, scale: float, ratio: float) -> None:
     """Whatever the image and the arguments: at least a pixel, inside, and the result has the size."""
-    step = RandomResizedCrop((5, 7), scale=(scale, 1.0), ratio=(ratio, ratio))
-    y, x, h, w = step.draw(Random(key), height, width)
+    step = t.RandomResizedCrop((5, 7), scale=(scale, 1.0), ratio=(ratio, ratio))
+    y, x, h, w = step.draw(t.Random(key), height, width)
     assert 0 <= y < y + h <= height
     assert 0 <= x < x + w <= width
     assert step.apply(np.zeros((height, width, 3), np.uint8), (y, x, h, w)).shape == (5, 7, 3)
@@ -145,9 +126,9 @@ def test_a_random_resized_crop_is_the_crop_resized(box: tuple[int, int, int, int
     image = scene(300, 400)
     part = image[y : y + h, x : x + w]
     bilinear = np.asarray(Image.fromarray(part).resize((224, 224), Image.Resampling.BILINEAR))
-    assert np.abs(RandomResizedCrop(224).apply(image, box).astype(int) - bilinear).max() <= 1
+    assert np.abs(t.RandomResizedCrop(224).apply(image, box).astype(int) - bilinear).max() <= 1
     area = cv2.resize(part, (224, 224), interpolation=cv2.INTER_AREA)
-    made = RandomResizedCrop(224, interpolation="area").apply(image, box)
+    made = t.RandomResizedCrop(224, interpolation="area").apply(image, box)
     assert np.abs(made.astype(int) - area).max() <= (1 if min(h, w) > 224 else 0)
 
 
@@ -160,12 +141,12 @@ def test_the_center_is_torchvisions(size: tuple[int, int]) -> None:
         padded = np.pad(image, ((high // 2, high - high // 2), (wide // 2, wide - wide // 2), (0, 0)))
         top, left = round((padded.shape[0] - size[0]) / 2.0), round((padded.shape[1] - size[1]) / 2.0)
         part = padded[top : top + size[0], left : left + size[1]]
-        np.testing.assert_array_equal(done(CenterCrop(size), image)[0], part)
+        np.testing.assert_array_equal(done(t.CenterCrop(size), image)[0], part)
 
 
 def test_random_crops_are_uniform() -> None:
     """Each place is as likely as the other, with and without padding: a chi-square test at one in 10**6."""
-    for step, places in ((RandomCrop(28), 5 * 5), (RandomCrop(32, padding=4), 9 * 9)):
+    for step, places in ((t.RandomCrop(28), 5 * 5), (t.RandomCrop(32, padding=4), 9 * 9)):
         counted = Counter((place.box, place.at) for place in draws(step, 32, 32, DRAWS))
         assert len(counted) == places
         expected = DRAWS / places
@@ -185,14 +166,14 @@ def test_a_random_crop_is_a_window_of_the_padded_image(
     image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width, 1)
     left, top, right, bottom = padding
     padded = np.pad(image, ((top, bottom), (left, right), (0, 0)), constant_values=255)
-    step = RandomCrop((high, wide), padding=padding, fill=255)
+    step = t.RandomCrop((high, wide), padding=padding, fill=255)
     if padded.shape[0] < high or padded.shape[1] < wide:
         with pytest.raises(UsageError, match="pad_if_needed"):
-            step.draw(Random(key), height, width)
-        step = RandomCrop((high, wide), padding=padding, fill=255, pad_if_needed=True)
+            step.draw(t.Random(key), height, width)
+        step = t.RandomCrop((high, wide), padding=padding, fill=255, pad_if_needed=True)
         more_y, more_x = max(high - padded.shape[0], 0), max(wide - padded.shape[1], 0)
         padded = np.pad(padded, ((more_y, more_y), (more_x, more_x), (0, 0)), constant_values=255)
-    result = step.apply(image, step.draw(Random(key), height, width))
+    result = step.apply(image, step.draw(t.Random(key), height, width))
     windows = np.lib.stride_tricks.sliding_window_view(padded[..., 0], (high, wide))
     assert (windows == result[..., 0]).all(axis=(2, 3)).any()
 
@@ -204,15 +185,15 @@ def test_a_random_crop_is_a_window_of_the_padded_image(
 @given(st.integers(1, 900), st.integers(1, 900), st.integers(1, 300))
 def test_one_side_is_torchvisions_resize(height: int, width: int, side: int) -> None:
     """The shorter side becomes `side`, the longer int(side * long / short); max_size bounds the longer one."""
-    step = Resize(side, max_size=2 * side)
+    step = t.Resize(side, max_size=2 * side)
     short, long = side, int(side * max(height, width) / min(height, width))
     if long > 2 * side:
         short, long = int(2 * side * side / long), 2 * side
     expected = (short, long) if height <= width else (long, short)
-    assert step.draw(Random(0), height, width) == (max(expected[0], 1), max(expected[1], 1))
+    assert step.draw(t.Random(0), height, width) == (max(expected[0], 1), max(expected[1], 1))
 
 
-@pytest.mark.parametrize("step", [RandomHorizontalFlip, RandomVerticalFlip, RandomErasing])
+@pytest.mark.parametrize("step", [t.RandomHorizontalFlip, t.RandomVerticalFlip, t.RandomErasing])
 def test_steps_come_as_often_as_they_are_asked_for(step: Any) -> None:
     """Within five deviations; p=0 and p=1 never and always."""
     for p in (0.0, 0.3, 1.0):
@@ -244,35 +225,35 @@ def doubled(image: NDArray[Any]) -> NDArray[Any]:
     return image.repeat(2, axis=0).repeat(2, axis=1)
 
 
-MOVES: list[tuple[Step, Any]] = [
-    (RandomHorizontalFlip(1), lambda image: image[:, ::-1]),
-    (RandomVerticalFlip(1), lambda image: image[::-1]),
-    (CenterCrop((4, 2)), lambda image: image[1:5, 3:5]),
-    (CenterCrop((8, 12)), lambda image: np.pad(image, ((1, 1), (2, 2), (0, 0)))),
-    (CenterCrop((4, 12)), lambda image: np.pad(image[1:5], ((0, 0), (2, 2), (0, 0)))),
-    (RandomCrop((HIGH + 7, WIDE + 4), padding=(1, 2, 3, 5)), lambda image: np.pad(image, ((2, 5), (1, 3), (0, 0)))),
-    (ToCHW(), lambda image: np.stack([image[..., c] for c in range(image.shape[2])])),
+MOVES: list[tuple[t.Step, Any]] = [
+    (t.RandomHorizontalFlip(1), lambda image: image[:, ::-1]),
+    (t.RandomVerticalFlip(1), lambda image: image[::-1]),
+    (t.CenterCrop((4, 2)), lambda image: image[1:5, 3:5]),
+    (t.CenterCrop((8, 12)), lambda image: np.pad(image, ((1, 1), (2, 2), (0, 0)))),
+    (t.CenterCrop((4, 12)), lambda image: np.pad(image[1:5], ((0, 0), (2, 2), (0, 0)))),
+    (t.RandomCrop((HIGH + 7, WIDE + 4), padding=(1, 2, 3, 5)), lambda image: np.pad(image, ((2, 5), (1, 3), (0, 0)))),
+    (t.ToCHW(), lambda image: np.stack([image[..., c] for c in range(image.shape[2])])),
 ]
 """Steps that move the values of any dtype, and what numpy makes of it."""
-ENLARGED: list[Step] = [
-    Resize((2 * HIGH, 2 * WIDE), "nearest"),
-    Resize(2 * HIGH, "nearest"),
-    RandomResizedCrop((2 * HIGH, 2 * WIDE), (1, 1), (WIDE / HIGH, WIDE / HIGH), "nearest"),
+ENLARGED: list[t.Step] = [
+    t.Resize((2 * HIGH, 2 * WIDE), "nearest"),
+    t.Resize(2 * HIGH, "nearest"),
+    t.RandomResizedCrop((2 * HIGH, 2 * WIDE), (1, 1), (WIDE / HIGH, WIDE / HIGH), "nearest"),
 ]
 """Steps that make two by two equal pixels of each."""
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("step", "expected"), MOVES, ids=lambda one: repr(one) if isinstance(one, Step) else "numpy")
-def test_pixels_are_moved_bit_for_bit(step: Step, expected: Any, dtype: str) -> None:
+@pytest.mark.parametrize(("step", "expected"), MOVES, ids=lambda one: repr(one) if isinstance(one, t.Step) else "numpy")
+def test_pixels_are_moved_bit_for_bit(step: t.Step, expected: Any, dtype: str) -> None:
     """In any dtype and with any number of channels: what OpenCV would cast or refuse is moved all the same, of images
     and masks, which may be read-only, wherever the result is wanted."""
     for channels in CHANNELS:
         image = wild(dtype, channels)
         image.flags.writeable = False
-        wanted, drawn = expected(image), step.draw(Random(0), HIGH, WIDE)
+        wanted, drawn = expected(image), step.draw(t.Random(0), HIGH, WIDE)
         for makes, apply in ((step.makes, step.apply), (step.makes_mask, step.apply_mask)):
-            made = makes(Spec(image.shape, dtype, "HWC"))
+            made = makes(t.Spec(image.shape, dtype, "HWC"))
             assert (made.shape, made.dtype) == (wanted.shape, dtype)
             for out in (None, np.empty(wanted.shape, dtype)):
                 result = apply(image, drawn, out)
@@ -281,14 +262,14 @@ def test_pixels_are_moved_bit_for_bit(step: Step, expected: Any, dtype: str) -> 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("step", [*ENLARGED, Fit((2 * HIGH, 2 * WIDE))], ids=repr)
-def test_pixels_are_repeated_bit_for_bit(step: Step, dtype: str) -> None:
+@pytest.mark.parametrize("step", [*ENLARGED, t.Fit((2 * HIGH, 2 * WIDE))], ids=repr)
+def test_pixels_are_repeated_bit_for_bit(step: t.Step, dtype: str) -> None:
     """The nearest pixel, of masks of any dtype and number of channels; of images too, where that is asked for. Images
     of a dtype that OpenCV does not resize are refused before anything is read."""
     for channels in CHANNELS:
         image = wild(dtype, channels)
-        spec, drawn, wanted = Spec(image.shape, dtype, "HWC"), step.draw(Random(0), HIGH, WIDE), doubled(image)
-        assert step.makes_mask(spec) == Spec(wanted.shape, dtype, "HWC")
+        spec, drawn, wanted = t.Spec(image.shape, dtype, "HWC"), step.draw(t.Random(0), HIGH, WIDE), doubled(image)
+        assert step.makes_mask(spec) == t.Spec(wanted.shape, dtype, "HWC")
         mask = step.apply_mask(image, drawn)
         assert mask.dtype == dtype
         np.testing.assert_array_equal(mask, wanted)
@@ -307,10 +288,10 @@ def test_pixels_are_repeated_bit_for_bit(step: Step, dtype: str) -> None:
 )
 def test_what_lies_beside_an_image_is_filled_exactly(dtype: str, fill: float) -> None:
     """With any value that the images can hold; a mask that cannot is filled with 0."""
-    step = RandomCrop(4, padding=1, fill=fill)
-    assert step.makes(Spec((2, 2, 1), dtype, "HWC")).shape == (4, 4, 1)
-    assert step.makes_mask(Spec((2, 2, 1), "bool", "HWC")) == Spec((4, 4, 1), "bool", "HWC")
-    made = step.apply(np.zeros((2, 2, 1), dtype), step.draw(Random(0), 2, 2))
+    step = t.RandomCrop(4, padding=1, fill=fill)
+    assert step.makes(t.Spec((2, 2, 1), dtype, "HWC")).shape == (4, 4, 1)
+    assert step.makes_mask(t.Spec((2, 2, 1), "bool", "HWC")) == t.Spec((4, 4, 1), "bool", "HWC")
+    made = step.apply(np.zeros((2, 2, 1), dtype), step.draw(t.Random(0), 2, 2))
     assert set(made.ravel().tolist()) == {0, fill}
     assert int((made == 0).sum()) == 4
 
@@ -320,7 +301,7 @@ def test_what_lies_beside_an_image_is_filled_exactly(dtype: str, fill: float) ->
 
 def test_jitter_draws_as_torchvision() -> None:
     """Factors are uniform from max(0, 1 - x) to 1 + x, the hue's shift from -x to x, and all 24 orders alike."""
-    drawn = draws(ColorJitter(0.4, 2.0, (0.5, 0.9), 0.1), 4, 4, DRAWS)
+    drawn = draws(t.ColorJitter(0.4, 2.0, (0.5, 0.9), 0.1), 4, 4, DRAWS)
     for k, (low, high) in enumerate(((0.6, 1.4), (0.0, 3.0), (0.5, 0.9), (-0.1, 0.1))):
         assert same_distribution([dict(one)[k] for one in drawn], np.linspace(low, high, DRAWS, endpoint=False))
     orders = Counter(tuple(k for k, _ in one) for one in drawn)
@@ -337,7 +318,7 @@ def test_jitter_is_pillows_enhancement() -> None:
         (1, "contrast", ImageEnhance.Contrast),
         (2, "saturation", ImageEnhance.Color),
     ):
-        step = ColorJitter(**{name: (0.3, 1.7)})  # type: ignore[arg-type]
+        step = t.ColorJitter(**{name: (0.3, 1.7)})  # type: ignore[arg-type]
         for seed in range(5):
             result, drawn = done(step, image, seed)
             expected = np.asarray(enhance(Image.fromarray(image)).enhance(dict(drawn)[number]))
@@ -348,9 +329,9 @@ def test_jitter_is_pillows_enhancement() -> None:
 def test_hue_turns_the_circle() -> None:
     """A third of the circle makes green of red; nothing gray changes."""
     red = np.zeros((4, 4, 3), np.uint8) + np.uint8([200, 0, 0])
-    assert np.abs(done(ColorJitter(hue=(1 / 3, 1 / 3)), red)[0].astype(int) - (0, 200, 0)).max() <= 4
+    assert np.abs(done(t.ColorJitter(hue=(1 / 3, 1 / 3)), red)[0].astype(int) - (0, 200, 0)).max() <= 4
     gray = np.full((4, 4, 3), 77, np.uint8)
-    assert (done(ColorJitter(hue=0.5), gray)[0] == 77).all()
+    assert (done(t.ColorJitter(hue=0.5), gray)[0] == 77).all()
 
 
 # ---------------------------------------------------------------------------------------------- values
@@ -359,8 +340,8 @@ def test_hue_turns_the_circle() -> None:
 def test_normalize_after_tochw_takes_the_first_axis() -> None:
     """The channels are where they are, also of an image that is as high and wide as it has channels."""
     image = np.random.default_rng(1).random((3, 3, 3)).astype(np.float32)
-    spec = ToCHW().makes(Spec((3, 3, 3), "float32", "HWC"))
-    result = Normalize(MEAN, STD).fitted(spec).apply(image, None)
+    spec = t.ToCHW().makes(t.Spec((3, 3, 3), "float32", "HWC"))
+    result = t.Normalize(MEAN, STD).fitted(spec).apply(image, None)
     expected = (image - np.array(MEAN)[:, None, None]) / np.array(STD)[:, None, None]
     np.testing.assert_allclose(result, expected, rtol=1e-6)
 
@@ -369,19 +350,19 @@ def test_normalize_after_tochw_takes_the_first_axis() -> None:
 def test_whole_numbers_become_shares(dtype: str, greatest: int) -> None:
     """The greatest of the dtype becomes 1; floats stay."""
     image = np.array([[[0], [greatest]]], dtype)
-    assert ConvertImageDtype().apply(image, None).ravel().tolist() == [0, 1]
-    assert ConvertImageDtype("float16").apply(np.full((1, 1, 1), 7.5), None).item() == 7.5
+    assert t.ConvertImageDtype().apply(image, None).ravel().tolist() == [0, 1]
+    assert t.ConvertImageDtype("float16").apply(np.full((1, 1, 1), 7.5), None).item() == 7.5
 
 
 def test_one_hot() -> None:
     """One label, several labels, and an error that names the label."""
     for labels, classes, dtype in ((np.array([2, 0, 1]), 3, "float32"), (np.array([[0, 3], [1, 1]]), 4, "int64")):
-        made = OneHot(classes, dtype=dtype).apply(labels, None)
+        made = t.OneHot(classes, dtype=dtype).apply(labels, None)
         assert made.dtype == dtype
         np.testing.assert_array_equal(made, np.eye(classes)[labels])
     for wrong in (3, -1):
         with pytest.raises(UsageError, match=f"label {wrong} is not one of 3 classes"):
-            OneHot(3).apply(np.array([0, wrong]), None)
+            t.OneHot(3).apply(np.array([0, wrong]), None)
 
 
 # ---------------------------------------------------------------------------------------------- moving together
@@ -391,40 +372,40 @@ def test_one_hot() -> None:
 
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
-    (lambda: RandomResizedCrop(0), "size=0"),
-    (lambda: Resize((3, 4), max_size=9), "max_size=9"),
-    (lambda: RandomResizedCrop(9, scale=0.5), "scale=0.5"),  # type: ignore[arg-type]
-    (lambda: RandomResizedCrop(9, scale=(0.5, 0.1)), "scale="),
-    (lambda: RandomResizedCrop(9, ratio=(0, 1)), "ratio="),
-    (lambda: RandomResizedCrop(9, interpolation="linear"), "interpolation='linear'"),
-    (lambda: RandomResizedCrop(9, scaled_decode=0), "scaled_decode=0"),
-    (lambda: RandomCrop(9, padding=(1, 2, 3)), "padding="),
-    (lambda: RandomHorizontalFlip("0.5"), "p='0.5'"),  # type: ignore[arg-type]
-    (lambda: RandomHorizontalFlip(1.5), "p=1.5"),
-    (lambda: ColorJitter(hue=0.7), "hue=0.7"),
-    (lambda: ColorJitter(brightness=(2, 1)), "brightness="),
-    (lambda: Normalize((0,), (0,)), "std="),
-    (lambda: Normalize(MEAN, STD, "int8"), "dtype='int8'"),
-    (lambda: Lambda(3), "a function"),  # type: ignore[arg-type]
-    (lambda: RandAugment(2, 31), "magnitude=31 must be a whole number between 0 and 30"),
-    (lambda: RandomErasing(value="noise"), "value='noise'"),  # type: ignore[arg-type]
+    (lambda: t.RandomResizedCrop(0), "size=0"),
+    (lambda: t.Resize((3, 4), max_size=9), "max_size=9"),
+    (lambda: t.RandomResizedCrop(9, scale=0.5), "scale=0.5"),  # type: ignore[arg-type]
+    (lambda: t.RandomResizedCrop(9, scale=(0.5, 0.1)), "scale="),
+    (lambda: t.RandomResizedCrop(9, ratio=(0, 1)), "ratio="),
+    (lambda: t.RandomResizedCrop(9, interpolation="linear"), "interpolation='linear'"),
+    (lambda: t.RandomResizedCrop(9, scaled_decode=0), "scaled_decode=0"),
+    (lambda: t.RandomCrop(9, padding=(1, 2, 3)), "padding="),
+    (lambda: t.RandomHorizontalFlip("0.5"), "p='0.5'"),  # type: ignore[arg-type]
+    (lambda: t.RandomHorizontalFlip(1.5), "p=1.5"),
+    (lambda: t.ColorJitter(hue=0.7), "hue=0.7"),
+    (lambda: t.ColorJitter(brightness=(2, 1)), "brightness="),
+    (lambda: t.Normalize((0,), (0,)), "std="),
+    (lambda: t.Normalize(MEAN, STD, "int8"), "dtype='int8'"),
+    (lambda: t.Lambda(3), "a function"),  # type: ignore[arg-type]
+    (lambda: t.RandAugment(2, 31), "magnitude=31 must be a whole number between 0 and 30"),
+    (lambda: t.RandomErasing(value="noise"), "value='noise'"),  # type: ignore[arg-type]
 ]
 """Arguments that are refused as soon as a step is made."""
 RGB, PLANES = (9, 9, 3), (3, 9, 9)
 UNFIT: list[tuple[Any, tuple[int, ...], str, Any, str]] = [
-    (Normalize((1, 2), (1, 2)), RGB, "float32", "HWC", "2 values of mean"),
-    (Normalize((0.5,), (0.5,)), PLANES, "complex64", "CHW", "needs numbers, not complex64"),
-    (OneHot(3), (), "float32", "", "whole numbers"),
-    (CenterCrop(3), PLANES, "uint8", "CHW", "before ToCHW"),
-    (RandomCrop(3, fill=0.5), RGB, "uint8", "HWC", "fill=0.5 is not a value of uint8"),
-    (RandomCrop(3, fill=2), RGB, "bool", "HWC", "fill=2 is not a value of bool"),
-    (ColorJitter(1), RGB, "float32", "HWC", "uint8"),
-    (RandAugment(), (9, 9, 4), "uint8", "HWC", "needs uint8 images of 1 or 3 channels"),
-    (RandAugment(), PLANES, "uint8", "CHW", "before ToCHW"),
-    (RandAugment(fill=(1, 2)), RGB, "uint8", "HWC", "fill= has 2 values"),
-    (RandomErasing(value=0.5), RGB, "uint8", "HWC", "value=0.5 is not a value of uint8"),
-    (RandomErasing(value="random"), RGB, "uint8", "HWC", "after Normalize"),
-    (RandomErasing(value=(1, 2)), PLANES, "uint8", "CHW", "2 values for images of 3"),
+    (t.Normalize((1, 2), (1, 2)), RGB, "float32", "HWC", "2 values of mean"),
+    (t.Normalize((0.5,), (0.5,)), PLANES, "complex64", "CHW", "needs numbers, not complex64"),
+    (t.OneHot(3), (), "float32", "", "whole numbers"),
+    (t.CenterCrop(3), PLANES, "uint8", "CHW", "before ToCHW"),
+    (t.RandomCrop(3, fill=0.5), RGB, "uint8", "HWC", "fill=0.5 is not a value of uint8"),
+    (t.RandomCrop(3, fill=2), RGB, "bool", "HWC", "fill=2 is not a value of bool"),
+    (t.ColorJitter(1), RGB, "float32", "HWC", "uint8"),
+    (t.RandAugment(), (9, 9, 4), "uint8", "HWC", "needs uint8 images of 1 or 3 channels"),
+    (t.RandAugment(), PLANES, "uint8", "CHW", "before ToCHW"),
+    (t.RandAugment(fill=(1, 2)), RGB, "uint8", "HWC", "fill= has 2 values"),
+    (t.RandomErasing(value=0.5), RGB, "uint8", "HWC", "value=0.5 is not a value of uint8"),
+    (t.RandomErasing(value="random"), RGB, "uint8", "HWC", "after Normalize"),
+    (t.RandomErasing(value=(1, 2)), PLANES, "uint8", "CHW", "2 values for images of 3"),
 ]
 """Steps that are refused for images or numbers of this shape, dtype and order of axes."""
 
@@ -442,30 +423,30 @@ def test_a_step_refuses_what_it_is_not_for(
 ) -> None:
     """Before anything is read: it says what it needs."""
     with pytest.raises(UsageError, match=re.escape(words)):
-        step.makes(Spec(shape, dtype, layout))
+        step.makes(t.Spec(shape, dtype, layout))
 
 
 @pytest.mark.parametrize(
     "step",
     [
-        RandomCrop(24, padding=9),
-        CenterCrop(24),
-        RandomResizedCrop(24),
-        *(Resize((24, 24), name) for name in ("bilinear", "bicubic", "lanczos", "nearest", "area")),
-        Fit(24),
-        RandomHorizontalFlip(1),
-        RandomVerticalFlip(1),
-        RandomErasing(1),
+        t.RandomCrop(24, padding=9),
+        t.CenterCrop(24),
+        t.RandomResizedCrop(24),
+        *(t.Resize((24, 24), name) for name in ("bilinear", "bicubic", "lanczos", "nearest", "area")),
+        t.Fit(24),
+        t.RandomHorizontalFlip(1),
+        t.RandomVerticalFlip(1),
+        t.RandomErasing(1),
     ],
     ids=repr,
 )
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_the_memory_of_the_result_may_hold_the_image(step: Step, dtype: str) -> None:
+def test_the_memory_of_the_result_may_hold_the_image(step: t.Step, dtype: str) -> None:
     """As where the step before has the same result, and a crop between them is a view of it."""
     for part in (np.s_[:], np.s_[:15, :17], np.s_[3:20, 4:20], np.s_[::-1, ::-1]):
         memory = scene(24, 24).astype(dtype)
         image = memory[part]
-        drawn = step.draw(Random(5), *image.shape[:2])
+        drawn = step.draw(t.Random(5), *image.shape[:2])
         expected = step.apply(image.copy(), drawn)
         out = memory if expected.shape == memory.shape else None
         np.testing.assert_array_equal(step.apply(image, drawn, out), expected)

@@ -16,21 +16,7 @@ from reading import WAYS
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack.transforms import (
-    CenterCrop,
-    ConvertImageDtype,
-    Lambda,
-    Normalize,
-    Random,
-    RandomCrop,
-    RandomErasing,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Spec,
-    Step,
-    ToCHW,
-)
+from rawpack import transforms as t
 from rawpack.transforms.randomness import randoms_of
 from rawpack.transforms.values import ByTable
 
@@ -81,7 +67,7 @@ def assert_same(one: Image, other: Image) -> None:
     assert one.tobytes() == other.tobytes()
 
 
-class AddDrawn(Step):
+class AddDrawn(t.Step):
     """A step of a user's, vectorized: it draws, and has no `draw_many`."""
 
     vectorized = True
@@ -89,7 +75,7 @@ class AddDrawn(Step):
     def __init__(self, end: int = 100, field: str | None = None) -> None:
         self.end, self.field = end, field
 
-    def draw(self, random: Random, height: int, width: int) -> int:
+    def draw(self, random: t.Random, height: int, width: int) -> int:
         return random.integer(self.end)
 
     def apply(self, image: Image, drawn: int, out: Image | None = None) -> Any:
@@ -99,21 +85,21 @@ class AddDrawn(Step):
         return images + np.array(drawn, images.dtype)[:, None, None, None]
 
 
-class HalfTurn(RandomHorizontalFlip):
+class HalfTurn(t.RandomHorizontalFlip):
     """A class of a user's that overrides only `apply`, and only for one sample."""
 
     def apply(self, image: Image, drawn: bool, out: Image | None = None) -> Any:
         return image[::-1, ::-1] if drawn else image
 
 
-class FlipLate(RandomVerticalFlip):
+class FlipLate(t.RandomVerticalFlip):
     """A class of a user's that overrides only `draw`, for one sample."""
 
-    def draw(self, random: Random, height: int, width: int) -> bool:
+    def draw(self, random: t.Random, height: int, width: int) -> bool:
         return bool(random.generator().random() < self.p)
 
 
-class Doubled(Normalize):
+class Doubled(t.Normalize):
     """A class of a user's whose `apply` works on one image alone."""
 
     pointwise = False
@@ -127,29 +113,29 @@ def transforms(channels: int) -> st.SearchStrategy[list[Any]]:
     """Lists of steps, most of which fit any images with this number of channels."""
     flips: Any = st.builds(
         lambda kind, p: kind(p),
-        st.sampled_from([RandomHorizontalFlip, RandomVerticalFlip, HalfTurn, FlipLate]),
+        st.sampled_from([t.RandomHorizontalFlip, t.RandomVerticalFlip, HalfTurn, FlipLate]),
         st.sampled_from([0.0, 0.4, 1.0]),
     )
     dtypes = st.sampled_from(["float16", "float32", "float64"])
     values = st.one_of(
-        st.builds(ConvertImageDtype, dtypes),
-        st.builds(lambda dtype: Normalize(MEAN[:channels], STD[:channels], dtype), dtypes),
-        st.builds(lambda dtype: Normalize((0.5,), (0.25,), dtype), dtypes),
+        st.builds(t.ConvertImageDtype, dtypes),
+        st.builds(lambda dtype: t.Normalize(MEAN[:channels], STD[:channels], dtype), dtypes),
+        st.builds(lambda dtype: t.Normalize((0.5,), (0.25,), dtype), dtypes),
         st.builds(Doubled, st.just((0.5,)), st.just((0.25,))),
     )
     others = st.sampled_from(
         [
-            RandomCrop((4, 3)),
+            t.RandomCrop((4, 3)),
             AddDrawn(),
-            RandomErasing(0.5, value=7),
-            Lambda(lambda image: image[::-1]),
+            t.RandomErasing(0.5, value=7),
+            t.Lambda(lambda image: image[::-1]),
             # Not what was declared, where images are floats; and for some of them only.
-            Lambda(lambda image: image * np.float64(1.7) if image.dtype.kind == "f" else image),
-            Lambda(lambda image: image * np.float64(1.7) if 0.3 < image[0, 0, 0] < 1 else image),
+            t.Lambda(lambda image: image * np.float64(1.7) if image.dtype.kind == "f" else image),
+            t.Lambda(lambda image: image * np.float64(1.7) if 0.3 < image[0, 0, 0] < 1 else image),
         ]
     )
     steps = st.lists(st.one_of(flips, values, others), max_size=4)
-    tail = st.lists(st.one_of(st.just(ToCHW()), values), max_size=2)
+    tail = st.lists(st.one_of(st.just(t.ToCHW()), values), max_size=2)
     return st.builds(lambda first, last: [*first, *last], steps, tail)
 
 
@@ -173,12 +159,12 @@ def test_a_batch_is_what_its_samples_are_one_by_one(stores: dict[str, Path], dat
 def test_workers_make_the_same(stores: dict[str, Path], way: str) -> None:
     """Processes, threads, and this process, whatever slices they cut a batch into; also of a function that returns the
     same array for each sample."""
-    flips = [RandomHorizontalFlip(), RandomVerticalFlip(), Normalize((0.5,), (0.5,)), ToCHW()]
+    flips = [t.RandomHorizontalFlip(), t.RandomVerticalFlip(), t.Normalize((0.5,), (0.5,)), t.ToCHW()]
     with mock.patch("rawpack.workers.fill._SLICE_BYTES", 1 << 10):
         for kind in ("odd", "floats"):
             assert_same(read(stores[kind], flips, 20, **WAYS[way]), read(stores[kind], flips, 1))
     memory = np.zeros((13, 9, 3), np.uint8)
-    again = [Lambda(lambda image: np.add(image, 0, out=memory)), *flips]
+    again = [t.Lambda(lambda image: np.add(image, 0, out=memory)), *flips]
     options = WAYS[way] | ({"workers": 1} if way == "threads" else {})
     assert_same(read(stores["odd"], again, 16, **options), read(stores["odd"], flips, 16))
 
@@ -190,13 +176,17 @@ BYTES = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 @pytest.mark.parametrize(
     ("kind", "transform", "cure"),
     [
-        ("odd", [Normalize(*BYTES)], "mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)"),
-        ("odd", [ConvertImageDtype("float16"), RandomCrop(5), RandomHorizontalFlip(), ToCHW(), Normalize(*BYTES)], ""),
-        ("odd", [Normalize((0,), (1,)), Normalize(*BYTES)], "divide by 255"),
-        ("odd", [Normalize((0.5,), (0.5,)), Normalize(*BYTES)], "from -1 to 1"),
-        ("odd", [Normalize((0,), (255,))], "this std: divide by 255, std=(1.0,)"),
-        ("odd", [ConvertImageDtype(), Normalize(MEAN[:3], BYTES[1])], "std=(0.229, 0.224, 0.225)"),
-        ("shorts", [ConvertImageDtype(), Normalize((32768,), (20000,))], "divide by 65535"),
+        ("odd", [t.Normalize(*BYTES)], "mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)"),
+        (
+            "odd",
+            [t.ConvertImageDtype("float16"), t.RandomCrop(5), t.RandomHorizontalFlip(), t.ToCHW(), t.Normalize(*BYTES)],
+            "",
+        ),
+        ("odd", [t.Normalize((0,), (1,)), t.Normalize(*BYTES)], "divide by 255"),
+        ("odd", [t.Normalize((0.5,), (0.5,)), t.Normalize(*BYTES)], "from -1 to 1"),
+        ("odd", [t.Normalize((0,), (255,))], "this std: divide by 255, std=(1.0,)"),
+        ("odd", [t.ConvertImageDtype(), t.Normalize(MEAN[:3], BYTES[1])], "std=(0.229, 0.224, 0.225)"),
+        ("shorts", [t.ConvertImageDtype(), t.Normalize((32768,), (20000,))], "divide by 65535"),
     ],
 )
 def test_means_of_bytes_are_refused_after_scaling(
@@ -209,7 +199,7 @@ def test_means_of_bytes_are_refused_after_scaling(
     assert cure in str(refused.value)
 
 
-class Bytes(Step):
+class Bytes(t.Step):
     """A step of a user's that turns 0..1 into 0..255, and does not say so."""
 
     def apply(self, image: Image, drawn: Any, out: Image | None = None) -> Image:
@@ -220,16 +210,16 @@ class Bytes(Step):
     ("kind", "before"),
     [
         ("floats", []),
-        ("floats", [ConvertImageDtype("float64"), RandomHorizontalFlip(0)]),
-        ("odd", [Lambda(lambda image: image.astype(np.float32), dtype="float32")]),
-        ("odd", [ConvertImageDtype(), Bytes()]),
-        ("odd", [ConvertImageDtype(), Lambda(lambda image: image * np.float32(255))]),
-        ("odd", [Normalize((0,), (1 / 255,))]),
+        ("floats", [t.ConvertImageDtype("float64"), t.RandomHorizontalFlip(0)]),
+        ("odd", [t.Lambda(lambda image: image.astype(np.float32), dtype="float32")]),
+        ("odd", [t.ConvertImageDtype(), Bytes()]),
+        ("odd", [t.ConvertImageDtype(), t.Lambda(lambda image: image * np.float32(255))]),
+        ("odd", [t.Normalize((0,), (1 / 255,))]),
     ],
 )
 def test_other_floats_may_have_any_mean(stores: dict[str, Path], kind: str, before: list[Any]) -> None:
     """Stored floats, and those that functions and steps of one's own make, are not scaled: any mean is subtracted."""
-    made = read(stores[kind], [*before, Normalize(*BYTES)], 16)
+    made = read(stores[kind], [*before, t.Normalize(*BYTES)], 16)
     expected = (pixels_of(stores[kind]).astype(np.float64) - BYTES[0]) / BYTES[1]
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
 
@@ -245,10 +235,10 @@ def test_it_is_numpys_formula_on_the_batch(stores: dict[str, Path], kind: str, d
     expected = ((stored / 255 - mean) / std).astype(dtype)
     both = np.stack([expected, expected[:, :, ::-1], expected[:, ::-1], expected[:, ::-1, ::-1]])
     both = both.transpose(0, 1, 4, 2, 3) if planes else both
-    last = [Normalize(MEAN[:channels], STD[:channels], dtype), *([ToCHW()] if planes else [])]
-    for flips, wanted in (([], both[0]), ([RandomHorizontalFlip(1)], both[1]), ([RandomVerticalFlip(1)], both[2])):
+    last = [t.Normalize(MEAN[:channels], STD[:channels], dtype), *([t.ToCHW()] if planes else [])]
+    for flips, wanted in (([], both[0]), ([t.RandomHorizontalFlip(1)], both[1]), ([t.RandomVerticalFlip(1)], both[2])):
         np.testing.assert_array_equal(read(stores[kind], [*flips, *last], 32), wanted)
-    made = read(stores[kind], [RandomHorizontalFlip(), RandomVerticalFlip(), *last], 32)
+    made = read(stores[kind], [t.RandomHorizontalFlip(), t.RandomVerticalFlip(), *last], 32)
     which = (made == both).all(axis=(2, 3, 4))
     assert (which.sum(axis=0) == 1).all()
     if len(stored) > 15:
@@ -261,10 +251,10 @@ def test_it_is_numpys_formula_on_the_batch(stores: dict[str, Path], kind: str, d
 def test_a_table_is_looked_up(height: int, width: int, channels: int, dtype: str) -> None:
     """For one image or several, from memory with gaps or without, into memory that is given or not."""
 
-    class Threes(Step):
+    class Threes(t.Step):
         pointwise = True
 
-        def makes(self, spec: Spec) -> Spec:
+        def makes(self, spec: t.Spec) -> t.Spec:
             return replace(spec, dtype=dtype)
 
         def apply(self, image: Image, drawn: Any, out: Image | None = None) -> Any:
@@ -275,11 +265,11 @@ def test_a_table_is_looked_up(height: int, width: int, channels: int, dtype: str
     many = np.random.default_rng(0).integers(0, 256, (4, height, 2 * width, channels)).astype(np.uint8)
     for several in (True, False):
         gaps = many[:, :, ::2] if several else many[0, :, :width]
-        spec = Spec(gaps.shape[-3:], "uint8", "HWC")
-        for steps, axes in (([Threes()], None), ([Threes(), ToCHW()], (0, 3, 1, 2) if several else (2, 0, 1))):
+        spec = t.Spec(gaps.shape[-3:], "uint8", "HWC")
+        for steps, axes in (([Threes()], None), ([Threes(), t.ToCHW()], (0, 3, 1, 2) if several else (2, 0, 1))):
             expected = Threes().apply(gaps, None)
             expected = expected if axes is None else expected.transpose(axes)
-            made = Spec(expected.shape[-3:], dtype, "HWC" if axes is None else "CHW")
+            made = t.Spec(expected.shape[-3:], dtype, "HWC" if axes is None else "CHW")
             out = np.empty(expected.shape, dtype)
             table = ByTable(steps, spec, made)
             for images, into in ((gaps, None), (gaps.copy(), out), (gaps, np.empty((*out.shape, 2), dtype)[..., 0])):
@@ -293,14 +283,14 @@ def test_a_table_is_looked_up(height: int, width: int, channels: int, dtype: str
 @given(
     st.sampled_from(
         [
-            RandomResizedCrop(8),
-            RandomResizedCrop((3, 5), scale=(0.9, 3.0), ratio=(0.1, 9.0)),
-            RandomResizedCrop(4, scaled_decode=1.0),
-            RandomResizedCrop(4, scale=(5.0, 9.0)),
-            RandomCrop(9, padding=(1, 2, 3, 4), pad_if_needed=True),
-            RandomCrop((2, 3)),
-            CenterCrop((7, 40)),
-            RandomHorizontalFlip(0.3),
+            t.RandomResizedCrop(8),
+            t.RandomResizedCrop((3, 5), scale=(0.9, 3.0), ratio=(0.1, 9.0)),
+            t.RandomResizedCrop(4, scaled_decode=1.0),
+            t.RandomResizedCrop(4, scale=(5.0, 9.0)),
+            t.RandomCrop(9, padding=(1, 2, 3, 4), pad_if_needed=True),
+            t.RandomCrop((2, 3)),
+            t.CenterCrop((7, 40)),
+            t.RandomHorizontalFlip(0.3),
         ]
     ),
     st.integers(1, 40),
@@ -308,7 +298,7 @@ def test_a_table_is_looked_up(height: int, width: int, channels: int, dtype: str
     st.integers(3, 300),
     st.integers(0, 2**40),
 )
-def test_many_draw_what_each_draws(step: Step, samples: int, height: int, width: int, seed: int) -> None:
+def test_many_draw_what_each_draws(step: t.Step, samples: int, height: int, width: int, seed: int) -> None:
     """Steps that draw for several samples at once draw the same, and use as many random numbers, as for one sample."""
     one, many = (randoms_of((seed, 0, -1), np.arange(samples)) for _ in range(2))
     assert list(step.draw_many(many, height, width)) == [step.draw(random, height, width) for random in one]
@@ -324,10 +314,10 @@ def test_what_belongs_together_is_flipped_together(tmp_path: Path) -> None:
     # The first step draws a number, a 0, for the image alone.
     transform = [
         AddDrawn(1, "image"),
-        RandomHorizontalFlip(),
-        RandomVerticalFlip(),
-        ConvertImageDtype("float64"),
-        ToCHW(),
+        t.RandomHorizontalFlip(),
+        t.RandomVerticalFlip(),
+        t.ConvertImageDtype("float64"),
+        t.ToCHW(),
     ]
     batch = next(iter(Reader(tmp_path / "s").batches(40, transform=transform, workers=0)))
     pixels = np.rint(batch["image"] * 255)

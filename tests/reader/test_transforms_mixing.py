@@ -166,17 +166,6 @@ def test_any_images_are_mixed(dtype: str, shape: tuple[int, ...]) -> None:
     assert ((cut == images) | (cut == np.roll(images, 1, 0))).all()
 
 
-def test_all_frames_of_a_clip_get_the_same_box() -> None:
-    """In both orders of axes, and so do all samples of the batch."""
-    random = np.random.default_rng(0)
-    for layout, shape in (("HWC", (4, 6, 40, 30, 3)), ("CHW", (4, 6, 3, 40, 30))):
-        clips = random.random(shape)
-        cut = fitted(CutMix(alpha=5, field=None), layout=layout, image=clips).apply({"image": clips.copy()}, Random(1))
-        changed = (cut["image"] != clips).any(axis=-1 if layout == "HWC" else 2)
-        assert changed.any()
-        assert (changed == changed[:1, :1]).all()
-
-
 @BOTH
 def test_labels_may_be_vectors_already(scenes: Path, mixing: Any) -> None:
     """After OneHot, and after another mixing step; the dtype of the vectors stays."""

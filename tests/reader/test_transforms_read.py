@@ -19,58 +19,36 @@ from running import FORMATS, Packed
 
 import rawpack_packer
 from rawpack import Reader, UsageError, WorkerError, Workers, jpeg, look
+from rawpack import transforms as t
 from rawpack.system.times import Times
-from rawpack.transforms import (
-    BatchLambda,
-    CenterCrop,
-    ColorJitter,
-    ConvertImageDtype,
-    Fit,
-    Lambda,
-    MixUp,
-    Normalize,
-    OneHot,
-    RandAugment,
-    Random,
-    RandomCrop,
-    RandomErasing,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-    Spec,
-    Step,
-    ToCHW,
-    Views,
-)
 from rawpack.transforms.plan import cut_tails, plan_pipeline
 from rawpack.transforms.randomness import randoms_of
 from rawpack.transforms.values import Tail
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-LABELED = Lambda(lambda label: np.maximum(label, 0), field="label")
+LABELED = t.Lambda(lambda label: np.maximum(label, 0), field="label")
 """Images outside the folders of classes have the label -1."""
 FULL: list[Any] = [
-    RandomResizedCrop(33),
-    RandomHorizontalFlip(),
-    RandomVerticalFlip(0.3),
-    ColorJitter(0.4, 0.4, 0.4, 0.1),
-    RandAugment(),
-    Normalize(MEAN, STD),
-    ToCHW(),
-    RandomErasing(0.7, value="random"),
+    t.RandomResizedCrop(33),
+    t.RandomHorizontalFlip(),
+    t.RandomVerticalFlip(0.3),
+    t.ColorJitter(0.4, 0.4, 0.4, 0.1),
+    t.RandAugment(),
+    t.Normalize(MEAN, STD),
+    t.ToCHW(),
+    t.RandomErasing(0.7, value="random"),
     LABELED,
-    OneHot(6),
+    t.OneHot(6),
 ]
 
 
-class Unlike(Step):
+class Unlike(t.Step):
     """A step as a user writes it: an image becomes its mean and a random number."""
 
-    def makes(self, spec: Spec) -> Spec:
-        return Spec((2,), "float64")
+    def makes(self, spec: t.Spec) -> t.Spec:
+        return t.Spec((2,), "float64")
 
-    def draw(self, random: Random, height: int, width: int) -> float:
+    def draw(self, random: t.Random, height: int, width: int) -> float:
         return random.uniform(5, 6)
 
     def apply(self, image: NDArray[Any], drawn: float, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -130,7 +108,7 @@ def test_a_resume_augments_as_the_run_would_have(packed: Packed) -> None:
     store = packed("lmdb", "--size", 48)
 
     def batches(**way: Any) -> Any:
-        return Reader(store).batches(10, shuffle=True, seed=1, transform=[*FULL, MixUp()], **way)
+        return Reader(store).batches(10, shuffle=True, seed=1, transform=[*FULL, t.MixUp()], **way)
 
     run = batches(workers=0)
     iterator = iter(run)
@@ -146,20 +124,20 @@ def test_image_size_is_such_a_list(packed: Packed) -> None:
     """image_size=40 and [Resize(40), CenterCrop(40)] are the same, of any size; before a transform it comes first."""
     store = packed("memmap", "--size", "keep")
     by_name = read(store, [], image_size=40)
-    assert same(by_name, read(store, [Fit(40)]))
-    assert same(by_name, read(store, [Resize(40), CenterCrop(40)]))
-    both = read(store, [CenterCrop(20)], image_size=40)["image"]
+    assert same(by_name, read(store, [t.Fit(40)]))
+    assert same(by_name, read(store, [t.Resize(40), t.CenterCrop(40)]))
+    both = read(store, [t.CenterCrop(20)], image_size=40)["image"]
     np.testing.assert_array_equal(both, by_name["image"][:, 10:30, 10:30])
 
 
 def test_steps_of_an_iterator_are_as_those_of_a_list(packed: Packed) -> None:
     """A generator, or what `filter` gives, loses nothing, with and without image_size=, in views too."""
-    store, steps = packed("memmap", "--size", 48), [RandomCrop(24), np.negative]
+    store, steps = packed("memmap", "--size", 48), [t.RandomCrop(24), np.negative]
     for options in ({}, {"image_size": 40}):
         assert same(read(store, iter(steps), **options), read(store, steps, **options))
-    assert same(read(store, [Views(2, filter(None, steps))]), read(store, [Views(2, steps)]))
+    assert same(read(store, [t.Views(2, filter(None, steps))]), read(store, [t.Views(2, steps)]))
     with pytest.raises(UsageError, match="needs a list of steps"):
-        Views(2, 5)  # type: ignore[arg-type]
+        t.Views(2, 5)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------------------------------- straight to the slot
@@ -174,11 +152,10 @@ def test_a_crop_read_alone_is_the_crop_of_the_whole(packed: Packed, layout: str,
     """
     reader = Reader(packed(layout, "--size", size)).select(range(0, 75, 4))
     padded = {"padding": 20, "pad_if_needed": True}
-    for step in (
-        RandomResizedCrop(33), RandomCrop(24, **padded), RandomCrop(40, **padded), CenterCrop(44), CenterCrop(160)
-    ):  # fmt: skip
-        alone = read(reader, [step, RandomHorizontalFlip()])
-        whole = read(reader, [Lambda(lambda image: image), step, RandomHorizontalFlip()])
+    crops = [t.RandomCrop(24, **padded), t.RandomCrop(40, **padded), t.CenterCrop(44), t.CenterCrop(160)]
+    for step in (t.RandomResizedCrop(33), *crops):
+        alone = read(reader, [step, t.RandomHorizontalFlip()])
+        whole = read(reader, [t.Lambda(lambda image: image), step, t.RandomHorizontalFlip()])
         assert same(alone, whole)
 
 
@@ -194,13 +171,13 @@ def test_a_crop_decodes_and_reads_only_its_rows(packed: Packed) -> None:
         heights.append(shape[0])
         return whole(self, view, shape, *rest)
 
-    class Spied(RandomCrop):
+    class Spied(t.RandomCrop):
         def finish(self, part: Any, drawn: Any, out: Any = None) -> Any:
             seen.append((part.shape, part.flags.owndata))
             return super().finish(part, drawn, out)
 
     with mock.patch.object(decoder, "_decode", spied):
-        read(store, [RandomCrop(32)])
+        read(store, [t.RandomCrop(32)])
     assert len(heights) == 75
     assert max(heights) <= 32 + 2 * 16 + 32
     assert min(heights) < 100
@@ -210,13 +187,13 @@ def test_a_crop_decodes_and_reads_only_its_rows(packed: Packed) -> None:
 
 def test_scaled_decoding_is_near_and_only_where_asked_for(packed: Packed) -> None:
     """Of JPEGs only; where the reduced crop is still as large as its ratio says; close to what is decoded in full."""
-    step = RandomResizedCrop(20, scaled_decode=1.0)
+    step = t.RandomResizedCrop(20, scaled_decode=1.0)
     assert [step.reduction((0, 0, h, w)) for h, w in ((39, 90), (40, 41), (80, 159), (160, 300))] == [1, 2, 4, 8]
-    assert RandomResizedCrop(20).reduction((0, 0, 160, 160)) == 1
-    assert RandomResizedCrop(20, scaled_decode=2.0).reduction((0, 0, 79, 79)) == 1
+    assert t.RandomResizedCrop(20).reduction((0, 0, 160, 160)) == 1
+    assert t.RandomResizedCrop(20, scaled_decode=2.0).reduction((0, 0, 79, 79)) == 1
     store, raw = packed("lmdb", "--size", 160), packed("memmap", "--size", 160)
     # After another step, the whole image has been decoded.
-    in_full = [Lambda(lambda image: image), step]
+    in_full = [t.Lambda(lambda image: image), step]
     difference = np.abs(read(store, in_full)["image"].astype(int) - read(store, [step])["image"])
     assert difference.max() > 0
     assert difference.mean() < 2
@@ -226,12 +203,12 @@ def test_scaled_decoding_is_near_and_only_where_asked_for(packed: Packed) -> Non
         assert not any(n % step.reduction(box) for n in box)
 
 
-class OwnCrop(RandomResizedCrop):
+class OwnCrop(t.RandomResizedCrop):
     """Made step by step, not as a whole by the native core."""
 
 
-@pytest.mark.parametrize("crop", [RandomResizedCrop, OwnCrop])
-def test_scaled_decoding_does_not_depend_on_the_other_stores(packed: Packed, crop: type[RandomResizedCrop]) -> None:
+@pytest.mark.parametrize("crop", [t.RandomResizedCrop, OwnCrop])
+def test_scaled_decoding_does_not_depend_on_the_other_stores(packed: Packed, crop: type[t.RandomResizedCrop]) -> None:
     """In a list of stores, JPEGs are decoded at a reduced scale and raw pixels are not, whichever comes first."""
     stores = packed("lmdb", "--size", 160), packed("memmap", "--size", 160)
     steps = [crop(20, scaled_decode=1.0)]
@@ -251,11 +228,11 @@ def test_functions_and_classes_of_ones_own(packed: Packed, way: str) -> None:
     """Lambdas with what they close over, plain functions, functions of another shape, classes of a script."""
     store, add = packed("memmap", "--size", 48), 7
     whole = read(store, [])["image"]
-    plain = read(store, [CenterCrop(10), lambda image: image // 2 + add], **WAYS[way])["image"]
+    plain = read(store, [t.CenterCrop(10), lambda image: image // 2 + add], **WAYS[way])["image"]
     np.testing.assert_array_equal(plain, whole[:, 19:29, 19:29] // 2 + 7)
-    means = read(store, [Lambda(lambda image: image.mean((0, 1)), shape=(3,), dtype="float64")], **WAYS[way])["image"]
+    means = read(store, [t.Lambda(lambda image: image.mean((0, 1)), shape=(3,), dtype="float64")], **WAYS[way])["image"]
     np.testing.assert_array_equal(means, whole.mean((1, 2)))
-    labels = read(store, [Lambda(lambda label: label * 2, field="label")], **WAYS[way])["label"]
+    labels = read(store, [t.Lambda(lambda label: label * 2, field="label")], **WAYS[way])["label"]
     np.testing.assert_array_equal(labels, read(store, [])["label"] * 2)
     own = read(store, [Unlike()], **WAYS[way])["image"]
     np.testing.assert_array_equal(own[:, 0], whole.mean((1, 2, 3)))
@@ -270,13 +247,15 @@ def test_a_batch_function_may_change_a_batch_in_place(packed: Packed) -> None:
     def darken(batch: dict[str, NDArray[Any]]) -> None:
         batch["image"][...] = batch["index"][:, None, None, None] % 251
 
-    def count(batch: dict[str, NDArray[Any]], random: Random) -> dict[str, NDArray[Any]]:
+    def count(batch: dict[str, NDArray[Any]], random: t.Random) -> dict[str, NDArray[Any]]:
         return {"label": np.full(len(batch["index"]), len(batch["index"]))}
 
-    made = read(store, [BatchLambda(darken), BatchLambda(count, random=True)], **WAYS["processes"])
+    made = read(store, [t.BatchLambda(darken), t.BatchLambda(count, random=True)], **WAYS["processes"])
     assert (made["image"] == (made["index"] % 251)[:, None, None, None]).all()
     assert sorted(made["label"].tolist()) == [15] * 15 + [20] * 60
-    summed = read(store, [BatchLambda(lambda b: {"image": b["image"].sum((1, 2, 3))}, makes={"image": ((), "uint64")})])
+    summed = read(
+        store, [t.BatchLambda(lambda b: {"image": b["image"].sum((1, 2, 3))}, makes={"image": ((), "uint64")})]
+    )
     np.testing.assert_array_equal(summed["image"], read(store, [])["image"].sum((1, 2, 3)))
 
 
@@ -297,7 +276,7 @@ def unnamed(image: NDArray[Any]) -> NDArray[Any]:
     [
         (trip, r"reading sample {row} \({key}\) .*KeyError: 'tripped over it'"),
         (unnamed, r"reading sample \d+ .*ValueError: no partner in gr.*n\.csv"),
-        (BatchLambda(trip), r"the batch of \d+ that begins with sample \d+ .*'tripped"),
+        (t.BatchLambda(trip), r"the batch of \d+ that begins with sample \d+ .*'tripped"),
     ],
 )
 def test_an_error_names_the_sample_and_shows_where(packed: Packed, way: str, step: Any, words: str) -> None:
@@ -347,9 +326,9 @@ def bad(batch: dict[str, Any]) -> dict[str, Any]:
     [
         ([lambda image: image[:5]], r"made uint8 \(5, 48, 3\) of 'image', where uint8 \(48, 48, 3\) was expected"),
         ([lambda image: image / 2], "made float64"),
-        ([OneHot(2)], "is not one of 2 classes"),
-        ([BatchLambda(bad)], "returned 'images': a step cannot add fields to the batch; it can replace image"),
-        ([BatchLambda(lambda b: {"image": b["image"][:3]})], "was expected"),
+        ([t.OneHot(2)], "is not one of 2 classes"),
+        ([t.BatchLambda(bad)], "returned 'images': a step cannot add fields to the batch; it can replace image"),
+        ([t.BatchLambda(lambda b: {"image": b["image"][:3]})], "was expected"),
     ],
 )
 def test_a_step_that_breaks_its_word_is_reported(packed: Packed, transform: list[Any], words: str) -> None:
@@ -361,12 +340,12 @@ def test_a_step_that_breaks_its_word_is_reported(packed: Packed, transform: list
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"transform": CenterCrop(3)}, r"a list of steps, such as \[CenterCrop"),
+        ({"transform": t.CenterCrop(3)}, r"a list of steps, such as \[CenterCrop"),
         ({"transform": [3]}, "3 in transform= is not a step"),
-        ({"transform": [OneHot(3)], "fields": ["image"]}, "no field 'label'"),
-        ({"transform": [OneHot(3, field="key")], "fields": ["key"]}, "workers do not transform"),
-        ({"transform": [BatchLambda(print), CenterCrop(3)]}, "put it after"),
-        ({"transform": [BatchLambda(print, makes={"new": ((), "int64")})]}, "makes 'new': a step cannot add fields"),
+        ({"transform": [t.OneHot(3)], "fields": ["image"]}, "no field 'label'"),
+        ({"transform": [t.OneHot(3, field="key")], "fields": ["key"]}, "workers do not transform"),
+        ({"transform": [t.BatchLambda(print), t.CenterCrop(3)]}, "put it after"),
+        ({"transform": [t.BatchLambda(print, makes={"new": ((), "int64")})]}, "makes 'new': a step cannot add fields"),
     ],
 )
 def test_transforms_that_do_not_fit_are_refused_at_once(packed: Packed, options: Any, words: str) -> None:
@@ -379,10 +358,10 @@ def test_one_size_must_come_out(packed: Packed) -> None:
     """Of images of different sizes: the error names the cure; the first step that fixes the size is enough."""
     store = packed("lmdb", "--size", "keep")
     reader = Reader(store)
-    for steps in ([], [RandomHorizontalFlip()], [Resize(40)]):
+    for steps in ([], [t.RandomHorizontalFlip()], [t.Resize(40)]):
         with pytest.raises(UsageError, match="different sizes"):
             reader.batches(4, transform=steps)
-    assert read(store, [Resize(40), RandomCrop(38)])["image"].shape == (75, 38, 38, 3)
+    assert read(store, [t.Resize(40), t.RandomCrop(38)])["image"].shape == (75, 38, 38, 3)
 
 
 def test_what_cannot_travel_is_refused_with_the_cure(packed: Packed) -> None:
@@ -424,8 +403,8 @@ def test_masks_go_with_what_only_images_are_fit_for(tmp_path: Path, dtype: str, 
     image = np.random.default_rng(6).integers(0, 256, (12, 20, 30, 3)).astype(np.uint8)
     reader = stored(tmp_path, {"image": image, "mask": mask}, mask="mask")
     doubled = mask.repeat(2, axis=1).repeat(2, axis=2)
-    after = [RandomHorizontalFlip(1), ColorJitter(0.4), Normalize(MEAN, STD), RandomCrop((40, 60)), ToCHW()]
-    for resized in (Resize((40, 60)), Fit((40, 60)), RandomResizedCrop((40, 60), scale=(1, 1), ratio=(1.5, 1.5))):
+    after = [t.RandomHorizontalFlip(1), t.ColorJitter(0.4), t.Normalize(MEAN, STD), t.RandomCrop((40, 60)), t.ToCHW()]
+    for resized in (t.Resize((40, 60)), t.Fit((40, 60)), t.RandomResizedCrop((40, 60), scale=(1, 1), ratio=(1.5, 1.5))):
         outs = made_of(reader, [resized, *after])
         assert outs["image"].shape == (12, 3, 40, 60)
         assert outs["mask"].dtype == dtype
@@ -436,8 +415,8 @@ def test_a_mask_of_ones_own_is_changed(tmp_path: Path) -> None:
     """A function for the field of a mask gets the mask, and may change its shape and dtype."""
     mask = np.random.default_rng(5).integers(0, 5, (12, 8, 9, 1)).astype(np.uint8)
     reader = stored(tmp_path, {"image": np.zeros((12, 8, 9, 3), np.uint8), "mask": mask}, mask="mask")
-    layers = Lambda(lambda one: one == np.arange(5), field="mask", shape=(8, 9, 5), dtype="bool")
-    outs = made_of(reader, [RandomHorizontalFlip(1), Normalize(MEAN, STD), RandomVerticalFlip(1), layers])
+    layers = t.Lambda(lambda one: one == np.arange(5), field="mask", shape=(8, 9, 5), dtype="bool")
+    outs = made_of(reader, [t.RandomHorizontalFlip(1), t.Normalize(MEAN, STD), t.RandomVerticalFlip(1), layers])
     wanted = np.stack([mask[:, ::-1, ::-1, 0] == value for value in range(5)], axis=3)
     assert outs["mask"].dtype == bool
     np.testing.assert_array_equal(outs["mask"], wanted)
@@ -449,16 +428,16 @@ def test_a_function_may_give_any_byte_order(tmp_path: Path, dtype: str) -> None:
     image = np.random.default_rng(5).integers(0, 256, (12, 1, 1, 3)).astype(np.uint8).repeat(8, 1).repeat(9, 2)
     swapped = np.dtype(dtype).newbyteorder("S")
     reader = stored(tmp_path, {"image": image})
-    for later in (RandomHorizontalFlip(1), Resize((8, 18)), CenterCrop(5)):
-        made = made_of(reader, [Lambda(lambda one: one.astype(swapped), dtype=dtype), later], "image")["image"]
+    for later in (t.RandomHorizontalFlip(1), t.Resize((8, 18)), t.CenterCrop(5)):
+        made = made_of(reader, [t.Lambda(lambda one: one.astype(swapped), dtype=dtype), later], "image")["image"]
         assert made.dtype == dtype
         np.testing.assert_array_equal(made, np.broadcast_to(image[:, :1, :1], made.shape))
 
 
-class Halved(Step):
+class Halved(t.Step):
     """A step as a user writes it: every other pixel."""
 
-    def makes(self, spec: Spec) -> Spec:
+    def makes(self, spec: t.Spec) -> t.Spec:
         return spec.sized(10, 15)
 
     def apply(self, image: NDArray[Any], drawn: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -476,13 +455,13 @@ def test_what_resizes_images_alone_is_refused_beside_masks(tmp_path: Path) -> No
     mask = np.random.default_rng(5).integers(0, 5, (12, 20, 30, 1)).astype(np.uint8)
     image = mask.repeat(3, axis=3)
     reader = stored(tmp_path, {"image": image, "mask": mask}, mask="mask")
-    for step in (Halved(), Lambda(lambda one: one[:10], shape=(10, 30, 3))):
+    for step in (Halved(), t.Lambda(lambda one: one[:10], shape=(10, 30, 3))):
         with pytest.raises(UsageError, match=r"changes the size of images, \(20, 30, 3\) to \(10, .*apply_mask"):
             made_of(reader, [step])
     np.testing.assert_array_equal(made_of(reader, [HalvedWithMasks()])["mask"], mask[:, ::2, ::2])
-    alone = made_of(reader, [Lambda(lambda one: one[:10], field="image", shape=(10, 30, 3))])
+    alone = made_of(reader, [t.Lambda(lambda one: one[:10], field="image", shape=(10, 30, 3))])
     np.testing.assert_array_equal(alone["image"], image[:, :10])
-    means = made_of(reader, [Lambda(lambda one: one.mean((0, 1)), shape=(3,), dtype="float64")])
+    means = made_of(reader, [t.Lambda(lambda one: one.mean((0, 1)), shape=(3,), dtype="float64")])
     np.testing.assert_array_equal(means["image"], image.mean((1, 2)))
     np.testing.assert_array_equal(means["mask"], mask)
 
@@ -497,7 +476,7 @@ def test_boxes_come_along_where_a_mask_comes_first(tmp_path: Path, heights: list
         "boxes": [np.array([[6, 7, 16, 9]], np.float32)] * 12,
     }
     reader = stored(tmp_path, arrays, mask="mask", boxes="xyxy[4]")
-    steps = [Normalize(MEAN, STD), RandomHorizontalFlip(1), CenterCrop((10, 20))]
+    steps = [t.Normalize(MEAN, STD), t.RandomHorizontalFlip(1), t.CenterCrop((10, 20))]
     for height, boxes in zip(heights, made_of(reader, steps, "mask", "image", "boxes")["boxes"], strict=True):
         top = round((height - 10) / 2)
         np.testing.assert_array_equal(boxes, [[30 - 16 - 5, 7 - top, 30 - 6 - 5, 9 - top]])
@@ -507,7 +486,7 @@ def test_a_crop_beside_the_image_has_none_of_its_boxes(tmp_path: Path) -> None:
     """With more padding than the crop is large, some crops are padding only: there, no box is left."""
     boxes = [np.array([[0, 0, 30, 20]], np.float32)] * 12
     reader = stored(tmp_path, {"image": np.ones((12, 20, 30, 3), np.uint8), "boxes": boxes}, boxes="xyxy[4]")
-    outs = made_of(reader, [RandomCrop(8, padding=12)], "image", "boxes")
+    outs = made_of(reader, [t.RandomCrop(8, padding=12)], "image", "boxes")
     seen = [bool(image.any()) for image in outs["image"]]
     assert [len(one) > 0 for one in outs["boxes"]] == seen
     assert len(set(seen)) == 2
@@ -516,7 +495,7 @@ def test_a_crop_beside_the_image_has_none_of_its_boxes(tmp_path: Path) -> None:
 def test_bytes_of_many_channels_become_floats(tmp_path: Path) -> None:
     """More than OpenCV looks up in a table: the same shares."""
     image = np.random.default_rng(3).integers(0, 256, (12, 9, 8, 600)).astype(np.uint8)
-    outs = made_of(stored(tmp_path, {"image": image}), [ConvertImageDtype(), ToCHW()], "image")
+    outs = made_of(stored(tmp_path, {"image": image}), [t.ConvertImageDtype(), t.ToCHW()], "image")
     np.testing.assert_array_equal(outs["image"], (image / 255).astype(np.float32).transpose(0, 3, 1, 2))
 
 
@@ -531,8 +510,8 @@ def test_what_another_device_can_do_is_cut_off_field_by_field(tmp_path: Path) ->
     arrays["depth"] = arrays["depth"].astype(np.uint16) * 256
     reader = stored(tmp_path, arrays, depth="image", mask="mask")
     values = (0.5, 0.4, 0.3), (0.1, 0.2, 0.3)
-    last = [Normalize(*values, fields=["image", "depth"]), ToCHW()]
-    transform: list[Any] = [RandomCrop(7), RandomHorizontalFlip(), *last]
+    last = [t.Normalize(*values, fields=["image", "depth"]), t.ToCHW()]
+    transform: list[Any] = [t.RandomCrop(7), t.RandomHorizontalFlip(), *last]
     cut, tails = cut_tails(plan_pipeline(transform, reader.fields, names))
     assert cut is not None
     assert list(tails) == ["image", "depth"]
@@ -547,14 +526,14 @@ def test_what_another_device_can_do_is_cut_off_field_by_field(tmp_path: Path) ->
     np.testing.assert_allclose(image.transpose(0, 3, 1, 2), expected["image"], rtol=0, atol=1e-6)
     np.testing.assert_array_equal(left["depth"].transpose(0, 3, 1, 2), expected["depth"])
     np.testing.assert_array_equal(left["mask"], expected["mask"])
-    alone, _ = cut_tails(plan_pipeline([Normalize(*values), ToCHW()], {"image": reader.fields["image"]}, ["image"]))
+    alone, _ = cut_tails(plan_pipeline([t.Normalize(*values), t.ToCHW()], {"image": reader.fields["image"]}, ["image"]))
     assert alone is None
 
 
 # ---------------------------------------------------------------------------------------------- whose array it is
 
 
-class Given(Step):
+class Given(t.Step):
     """A step as another package has it, which notes whether it could write to what it gets."""
 
     writable: ClassVar[set[bool]] = set()
@@ -574,7 +553,7 @@ class GivenMany(Given):
         return self.apply(images, None, out)
 
 
-class GivenCrop(CenterCrop):
+class GivenCrop(t.CenterCrop):
     """The same for a crop, which comes first."""
 
     def finish(self, part: Any, drawn: Any, out: Any = None) -> Any:
@@ -601,18 +580,18 @@ def test_functions_may_write_and_steps_may_not(packed: Packed, layout: str, size
     def made(*steps: Any) -> Any:
         return next(iter(some.batches(12, transform=steps, workers=0)))["image"]
 
-    last = Fit((24, 24))
+    last = t.Fit((24, 24))
     first = [last] if size == "keep" else []
-    for before in ([], [RandomCrop(24)], [RandomHorizontalFlip()], [ConvertImageDtype("float32")]):
+    for before in ([], [t.RandomCrop(24)], [t.RandomHorizontalFlip()], [t.ConvertImageDtype("float32")]):
         np.testing.assert_array_equal(made(*first, *before, brighter), made(*first, *before, pure))
-        views, expected = (Views(3, [function, RandomHorizontalFlip()]) for function in (brighter, pure))
+        views, expected = (t.Views(3, [function, t.RandomHorizontalFlip()]) for function in (brighter, pure))
         np.testing.assert_array_equal(made(*first, *before, views), made(*first, *before, expected))
     assert not any(look(reader).damaged(row) for row in range(12))
     Given.writable.clear()
     labels = [type("Labels", (kind,), {"field": "label"})() for kind in (Given, GivenMany)]
     for steps in (
-        [last, Given()], [GivenCrop(24)], [GivenCrop(24), RandomHorizontalFlip(), Given()], [Given(), last],
-        [last, GivenMany()], [last, Views(2, [Given()])], [last, lambda image: image, Given()], [last, *labels],
+        [last, Given()], [GivenCrop(24)], [GivenCrop(24), t.RandomHorizontalFlip(), Given()], [Given(), last],
+        [last, GivenMany()], [last, t.Views(2, [Given()])], [last, lambda image: image, Given()], [last, *labels],
     ):  # fmt: skip
         made(*steps)
     assert Given.writable == {False}
@@ -621,7 +600,7 @@ def test_functions_may_write_and_steps_may_not(packed: Packed, layout: str, size
 def test_a_step_that_writes_is_told_what_to_do(packed: Packed) -> None:
     """The error says so, in every format."""
 
-    class Writes(Step):
+    class Writes(t.Step):
         def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
             image[:] = 0
             return image

@@ -221,9 +221,6 @@ def test_a_worker_that_imports_it_does_not_look_at_the_network(monkeypatch: pyte
         assert Watched.asks == after
 
 
-# ---------------------------------------------------------------------------------------------- the libraries
-
-
 @installed
 @pytest.mark.parametrize("workers", [2, Workers(2, backend="thread")])
 def test_albumentations_itself(reader: Reader, workers: Any) -> None:
