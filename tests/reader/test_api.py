@@ -224,17 +224,6 @@ def test_what_was_made_of_a_reader_is_closed_alone(store: Path) -> None:
             ask()
 
 
-def test_batches_with_other_settings_are_closed_together(store: Path) -> None:
-    """What a framework reads, such as the same batches without the steps that a GPU does, ends with the batches."""
-    batches = Reader(store).batches(4, workers=0)
-    before = iter(batches._feed.with_settings(together=True, pipelines=(None,)))
-    assert len(next(before)["index"]) == 4
-    batches.close()
-    for iterator in (before, iter(batches._feed.with_settings(workers=0))):
-        with pytest.raises(UsageError, match="these batches were closed"):
-            next(iterator)
-
-
 def test_closed_batches_leave_their_reader_open(store: Path) -> None:
     reader = Reader(store)
     batches, others = reader.batches(4, **WAYS["processes"]), reader.batches(4, workers=0)

@@ -22,7 +22,7 @@ from reading import WAYS
 from running import Packed, pack
 
 import rawpack_packer
-from rawpack import Blocks, Reader, UsageError, WorkerError
+from rawpack import Reader, UsageError, WorkerError
 from rawpack.transforms import (
     CenterCrop,
     MixUp,

@@ -12,10 +12,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from clip_frames import FIELDS, Frames
 from numpy.typing import NDArray
 from planes import rgb_of
-from reading import SOAK, WAYS, without_core
+from reading import SOAK, WAYS, epoch_of, without_core
 
 import rawpack_packer
 from rawpack import Reader, WorkerError, jpeg, native
@@ -105,10 +104,7 @@ needs_core = pytest.mark.skipif(native.library() is None, reason=f"the native co
 
 def pixels(reader: Reader, steps: list[Any], **options: Any) -> NDArray[Any]:
     """The images of an epoch, by row."""
-    batches = reader.batches(8, transform=steps, shuffle=True, **{"workers": 0, **options})
-    batches.set_epoch(0)  # each call reads the same one
-    made = [(batch["index"].reshape(len(batch["index"]), -1)[:, 0], batch["image"].copy()) for batch in batches]
-    return np.concatenate([images for _, images in made])[np.argsort(np.concatenate([rows for rows, _ in made]))]
+    return epoch_of(reader, steps, batch_size=8, **options)["image"]
 
 
 def as_it_is(image: NDArray[Any]) -> NDArray[Any]:
@@ -167,15 +163,6 @@ def test_pixels_do_not_depend_on_what_is_beside_them(store: Path, way: str) -> N
     alone = pixels(reader, steps, fields=["image"])
     for beside in (["mask"], ["boxes", "other"]) if way == "here" else (["mask", "boxes", "other"],):
         np.testing.assert_array_equal(pixels(reader, steps, fields=["image", *beside], **WAYS[way]), alone)
-
-
-def test_a_frame_of_a_clip_has_the_same_pixels(tmp_path: Path) -> None:
-    """As the image of its sample; what is drawn is the same, too."""
-    rawpack_packer.pack(Frames([range(9), range(7)]), tmp_path / "s", fields=FIELDS, workers=0)
-    reader, steps = Reader(tmp_path / "s"), [t.RandomResizedCrop((7, 9)), t.RandomHorizontalFlip(), t.ToCHW()]
-    alone = pixels(reader, steps, fields=["image"])
-    clips = pixels(reader.clips(offsets={"image": [0.0, 0.0]}), steps, fields=["image"])
-    np.testing.assert_array_equal(clips, np.stack([alone, alone], 1))
 
 
 def twins(folder: Path, sizes: list[tuple[int, int]], **options: Any) -> tuple[Reader, Reader]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import mmap
-import os
 import re
 import struct
 import sys
@@ -744,19 +743,3 @@ def test_the_variable_overrides(monkeypatch: pytest.MonkeyPatch, fresh_choice: C
         monkeypatch.setenv("RAWPACK_JPEG", name)
         with pytest.raises(RawpackError, match=words):
             jpeg.decoder()
-
-
-def test_opencv_passes_on_what_others_write(capfd: pytest.CaptureFixture[str]) -> None:
-    """While warnings are caught, the lines that other threads write are kept, and written after the call: each once,
-    though one that is written just then may come before them."""
-    data, lines = encode(scene(400, 400)), [f"line {i}" for i in range(300)]
-
-    def chatter() -> None:
-        for line in lines:
-            os.write(2, f"{line}\n".encode())
-
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(chatter)
-        while not done.done():
-            WORKING["opencv"].decode(data)
-    assert sorted(capfd.readouterr().err.splitlines()) == sorted(lines)

@@ -18,7 +18,7 @@ import pytest
 from reading import WAYS
 from trained import numbered_store
 
-from rawpack import Batches, MissingExtraError, Reader, UsageError, Workers
+from rawpack import Batches, MissingExtraError, Reader, UsageError
 from rawpack.integrations.adapter import inputs_and_labels
 from rawpack.integrations.keras import KerasBatches
 from rawpack.transforms import MixUp, OneHot, RandomHorizontalFlip, RandomResizedCrop
@@ -77,18 +77,6 @@ def test_batches_come_in_order(store: Path, way: str, options: dict[str, Any]) -
     for number in (2, 5):
         with pytest.raises(UsageError, match=f"batch {number} was asked for instead of batch 1: .*shuffle=False"):
             data[number]
-
-
-def test_what_is_asked_for_is_made_in_advance(store: Path) -> None:
-    """By one iterator for each epoch, which has the next one's first batches begun at its end."""
-    batches = Reader(store).batches(BATCH, workers=Workers(2, backend="process"), **SHUFFLED)
-    data = dataset(batches, "number")
-    for _ in range(2):
-        assert sorted(numbers(data)) == list(range(SAMPLES))
-        data.on_epoch_end()
-    assert batches.stats()["batches"] == 2 * len(data)
-    [idle] = batches._feed.pool_cache._idle
-    assert len(idle._begun) == 3
 
 
 def test_an_epoch_is_over_when_all_of_it_was_asked_for(store: Path) -> None:

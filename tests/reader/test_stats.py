@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from reading import WAYS, workers_in
+from reading import WAYS
 
 from rawpack import Reader
 from rawpack.epoch import iterator
@@ -99,21 +99,6 @@ def test_verdicts(share: float, times: Times, expected: str, monkeypatch: pytest
             assert verdict.endswith(f" the workers' time: {more}a raw store (memmap) needs none")
         elif times.transforming == 8 and share > 0.15:
             assert ("more workers" in verdict) == (workers < 4)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_counts(store: Path, way: str) -> None:
-    """Samples and batches are counted over all epochs, those of an abandoned one as far as they were handed over."""
-    batches = Reader(store).batches(BATCH, **WAYS[way])
-    for _ in batches:
-        pass
-    for _, _ in zip(batches, range(3), strict=False):
-        pass
-    stats = batches.stats()
-    assert (stats["samples"], stats["batches"]) in {(75 + 3 * BATCH, 18), (75 + 4 * BATCH, 19)}
-    assert stats["workers"] == workers_in(way)
-    assert 0 <= stats["waited_share"] <= 1
-    assert stats["reading_s"] > 0
 
 
 @pytest.mark.parametrize("pause", [0.0, 1.0])

@@ -12,6 +12,7 @@ from draws import draws, same_distribution, tries
 from image_corpus import Pixels, scene
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
+from reading import epoch_of
 from running import Packed
 
 import rawpack_packer
@@ -289,21 +290,11 @@ def test_noise_is_normal(layout: Any, shape: tuple[int, ...]) -> None:
 # ---------------------------------------------------------------------------------------------- in the workers
 
 
-def read(store: Any, transform: list[Any], **options: Any) -> dict[str, NDArray[Any]]:
-    """All samples of an epoch, sorted."""
-    options = {"batch_size": 20, "shuffle": True, "seed": 3, "workers": 0} | options
-    batches = Reader(store).batches(transform=transform, **options)
-    batches.set_epoch(0)
-    found = [{name: np.array(value) for name, value in batch.items()} for batch in batches]
-    order = np.argsort(np.concatenate([batch["index"] for batch in found]))
-    return {name: np.concatenate([batch[name] for batch in found])[order] for name in found[0]}
-
-
 def test_erasing_after_tochw_covers_the_whole_image(packed: Packed) -> None:
     """The same boxes before ToCHW and after it: also there, the draw knows height and width."""
     store = packed("memmap", "--size", "40x72")
-    before = read(store, [RandomErasing(1), ToCHW()])["image"]
-    after = read(store, [ToCHW(), RandomErasing(1)])["image"]
+    before = epoch_of(store, [RandomErasing(1), ToCHW()])["image"]
+    after = epoch_of(store, [ToCHW(), RandomErasing(1)])["image"]
     np.testing.assert_array_equal(before, after)
     erased = (after == 0).all(axis=1)
     assert erased[:, :, 40:].any()
@@ -324,8 +315,8 @@ def test_masks_are_moved_with_their_images_in_batches(scenes: Any) -> None:
     """Geometric operations move both, with the same random numbers; erasing leaves masks and boxes alone. Beside boxes,
     which RandAugment cannot move, it is refused."""
     only_moved = [RandAugment(3, 20), Lambda(lambda image: image, field="image")]
-    plain = read(scenes, [], fields=["image", "mask"])
-    batch = read(scenes, only_moved, fields=["image", "mask"])
+    plain = epoch_of(scenes, [], fields=["image", "mask"])
+    batch = epoch_of(scenes, only_moved, fields=["image", "mask"])
     changed = 0
     for image, mask, original in zip(batch["image"], batch["mask"], plain["mask"], strict=True):
         assert set(np.unique(mask)) <= {0, *np.unique(original)}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reading import WAYS
+from reading import WAYS, epoch_of
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -48,12 +48,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def read(store: Path, transform: list[Any], batch_size: int, verify: bool = False, **options: Any) -> Image:
     """All images in the order of the store, of an epoch that is shuffled; in batches of that size."""
-    options = {"workers": 0, "seed": 3} | options
-    batches = Reader(store, verify=verify).batches(batch_size, shuffle=True, transform=transform, **options)
-    batches.set_epoch(0)
-    found = [(batch["index"].copy(), batch["image"].copy()) for batch in batches]
-    assert sum(len(index) for index, _ in found) == len(Reader(store))
-    return np.concatenate([image for _, image in found])[np.argsort(np.concatenate([index for index, _ in found]))]
+    return epoch_of(Reader(store, verify=verify), transform, batch_size=batch_size, **options)["image"]
 
 
 def pixels_of(store: Path) -> Image:

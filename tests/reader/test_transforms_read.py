@@ -14,7 +14,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reading import WAYS, nothing_left
+from reading import WAYS, epoch_of, nothing_left
 from running import FORMATS, Packed
 
 import rawpack_packer
@@ -55,20 +55,6 @@ class Unlike(t.Step):
         return np.array([image.mean(), drawn])
 
 
-def read(store: Path | Reader | list[Path], transform: Any, epochs: int = 1, **options: Any) -> dict[str, NDArray[Any]]:
-    """All batches of the last epoch, sorted by sample."""
-    options = {"batch_size": 20, "shuffle": True, "seed": 3, "workers": 0} | options
-    batches = (store if isinstance(store, Reader) else Reader(store)).batches(transform=transform, **options)
-    batches.set_epoch(0)
-    for _ in range(epochs - 1):
-        for _ in batches:
-            pass
-    found = [{name: np.array(array) for name, array in batch.items()} for batch in batches]
-    whole = {name: np.concatenate([batch[name] for batch in found]) for name in found[0]}
-    order = np.argsort(whole["index"])
-    return {name: array[order] for name, array in whole.items()}
-
-
 def same(one: dict[str, NDArray[Any]], other: dict[str, NDArray[Any]]) -> bool:
     return set(one) == set(other) and all(
         one[name].dtype == other[name].dtype and np.array_equal(one[name], other[name]) for name in one
@@ -82,24 +68,24 @@ def same(one: dict[str, NDArray[Any]], other: dict[str, NDArray[Any]]) -> bool:
 def test_results_do_not_depend_on_who_makes_them(packed: Packed, layout: str) -> None:
     """Every backend, any size of batch, shuffled or not: a sample comes out the same."""
     store = packed(layout, "--size", 48)
-    expected = read(store, FULL)
+    expected = epoch_of(store, FULL)
     assert expected["image"].shape[1:] == (3, 33, 33)
     assert expected["image"].dtype == np.float32
     assert expected["label"].shape[1:] == (6,)
     for way in ("threads", "processes"):
-        assert same(read(store, FULL, **WAYS[way]), expected)
-    assert same(read(store, FULL, batch_size=7, shuffle=False), expected)
+        assert same(epoch_of(store, FULL, **WAYS[way]), expected)
+    assert same(epoch_of(store, FULL, batch_size=7, shuffle=False), expected)
 
 
 def test_augmentation_changes_with_epoch_and_seed_alone(packed: Packed) -> None:
     """Another epoch, another seed: other crops. A sample's random numbers depend on its row in the store, whatever else
     is read."""
     store = packed("memmap", "--size", 48)
-    first, second = read(store, FULL), read(store, FULL, epochs=2)
+    first, second = epoch_of(store, FULL), epoch_of(store, FULL, epochs=2)
     assert not np.array_equal(first["image"], second["image"])
-    assert not np.array_equal(first["image"], read(store, FULL, seed=4)["image"])
-    assert same(read(store, FULL, epochs=2, workers=2), second)
-    few = read(Reader(store).select([40, 3, 17]), FULL)
+    assert not np.array_equal(first["image"], epoch_of(store, FULL, seed=4)["image"])
+    assert same(epoch_of(store, FULL, epochs=2, workers=2), second)
+    few = epoch_of(Reader(store).select([40, 3, 17]), FULL)
     np.testing.assert_array_equal(few["image"], first["image"][[40, 3, 17]])
 
 
@@ -123,10 +109,10 @@ def test_a_resume_augments_as_the_run_would_have(packed: Packed) -> None:
 def test_image_size_is_such_a_list(packed: Packed) -> None:
     """image_size=40 and [Resize(40), CenterCrop(40)] are the same, of any size; before a transform it comes first."""
     store = packed("memmap", "--size", "keep")
-    by_name = read(store, [], image_size=40)
-    assert same(by_name, read(store, [t.Fit(40)]))
-    assert same(by_name, read(store, [t.Resize(40), t.CenterCrop(40)]))
-    both = read(store, [t.CenterCrop(20)], image_size=40)["image"]
+    by_name = epoch_of(store, [], image_size=40)
+    assert same(by_name, epoch_of(store, [t.Fit(40)]))
+    assert same(by_name, epoch_of(store, [t.Resize(40), t.CenterCrop(40)]))
+    both = epoch_of(store, [t.CenterCrop(20)], image_size=40)["image"]
     np.testing.assert_array_equal(both, by_name["image"][:, 10:30, 10:30])
 
 
@@ -134,8 +120,8 @@ def test_steps_of_an_iterator_are_as_those_of_a_list(packed: Packed) -> None:
     """A generator, or what `filter` gives, loses nothing, with and without image_size=, in views too."""
     store, steps = packed("memmap", "--size", 48), [t.RandomCrop(24), np.negative]
     for options in ({}, {"image_size": 40}):
-        assert same(read(store, iter(steps), **options), read(store, steps, **options))
-    assert same(read(store, [t.Views(2, filter(None, steps))]), read(store, [t.Views(2, steps)]))
+        assert same(epoch_of(store, iter(steps), **options), epoch_of(store, steps, **options))
+    assert same(epoch_of(store, [t.Views(2, filter(None, steps))]), epoch_of(store, [t.Views(2, steps)]))
     with pytest.raises(UsageError, match="needs a list of steps"):
         t.Views(2, 5)  # type: ignore[arg-type]
 
@@ -154,8 +140,8 @@ def test_a_crop_read_alone_is_the_crop_of_the_whole(packed: Packed, layout: str,
     padded = {"padding": 20, "pad_if_needed": True}
     crops = [t.RandomCrop(24, **padded), t.RandomCrop(40, **padded), t.CenterCrop(44), t.CenterCrop(160)]
     for step in (t.RandomResizedCrop(33), *crops):
-        alone = read(reader, [step, t.RandomHorizontalFlip()])
-        whole = read(reader, [t.Lambda(lambda image: image), step, t.RandomHorizontalFlip()])
+        alone = epoch_of(reader, [step, t.RandomHorizontalFlip()])
+        whole = epoch_of(reader, [t.Lambda(lambda image: image), step, t.RandomHorizontalFlip()])
         assert same(alone, whole)
 
 
@@ -177,11 +163,11 @@ def test_a_crop_decodes_and_reads_only_its_rows(packed: Packed) -> None:
             return super().finish(part, drawn, out)
 
     with mock.patch.object(decoder, "_decode", spied):
-        read(store, [t.RandomCrop(32)])
+        epoch_of(store, [t.RandomCrop(32)])
     assert len(heights) == 75
     assert max(heights) <= 32 + 2 * 16 + 32
     assert min(heights) < 100
-    read(packed("memmap", "--size", 48), [Spied((10, 20))])
+    epoch_of(packed("memmap", "--size", 48), [Spied((10, 20))])
     assert seen == [((10, 20, 3), False)] * 75
 
 
@@ -194,10 +180,10 @@ def test_scaled_decoding_is_near_and_only_where_asked_for(packed: Packed) -> Non
     store, raw = packed("lmdb", "--size", 160), packed("memmap", "--size", 160)
     # After another step, the whole image has been decoded.
     in_full = [t.Lambda(lambda image: image), step]
-    difference = np.abs(read(store, in_full)["image"].astype(int) - read(store, [step])["image"])
+    difference = np.abs(epoch_of(store, in_full)["image"].astype(int) - epoch_of(store, [step])["image"])
     assert difference.max() > 0
     assert difference.mean() < 2
-    assert same(read(raw, [step]), read(raw, in_full))
+    assert same(epoch_of(raw, [step]), epoch_of(raw, in_full))
     for random in randoms_of((0, 0, -1), np.arange(200)):
         box = step.draw(random, 160, 161)
         assert not any(n % step.reduction(box) for n in box)
@@ -212,10 +198,10 @@ def test_scaled_decoding_does_not_depend_on_the_other_stores(packed: Packed, cro
     """In a list of stores, JPEGs are decoded at a reduced scale and raw pixels are not, whichever comes first."""
     stores = packed("lmdb", "--size", 160), packed("memmap", "--size", 160)
     steps = [crop(20, scaled_decode=1.0)]
-    alone = [read([store, store], steps)["image"] for store in stores]
+    alone = [epoch_of([store, store], steps)["image"] for store in stores]
     rows = len(alone[0]) // 2
     for first, second in ((0, 1), (1, 0)):
-        made = read([stores[first], stores[second]], steps)["image"]
+        made = epoch_of([stores[first], stores[second]], steps)["image"]
         np.testing.assert_array_equal(made[:rows], alone[first][:rows])
         np.testing.assert_array_equal(made[rows:], alone[second][rows:])
 
@@ -227,14 +213,16 @@ def test_scaled_decoding_does_not_depend_on_the_other_stores(packed: Packed, cro
 def test_functions_and_classes_of_ones_own(packed: Packed, way: str) -> None:
     """Lambdas with what they close over, plain functions, functions of another shape, classes of a script."""
     store, add = packed("memmap", "--size", 48), 7
-    whole = read(store, [])["image"]
-    plain = read(store, [t.CenterCrop(10), lambda image: image // 2 + add], **WAYS[way])["image"]
+    whole = epoch_of(store, [])["image"]
+    plain = epoch_of(store, [t.CenterCrop(10), lambda image: image // 2 + add], **WAYS[way])["image"]
     np.testing.assert_array_equal(plain, whole[:, 19:29, 19:29] // 2 + 7)
-    means = read(store, [t.Lambda(lambda image: image.mean((0, 1)), shape=(3,), dtype="float64")], **WAYS[way])["image"]
+    means = epoch_of(store, [t.Lambda(lambda image: image.mean((0, 1)), shape=(3,), dtype="float64")], **WAYS[way])[
+        "image"
+    ]
     np.testing.assert_array_equal(means, whole.mean((1, 2)))
-    labels = read(store, [t.Lambda(lambda label: label * 2, field="label")], **WAYS[way])["label"]
-    np.testing.assert_array_equal(labels, read(store, [])["label"] * 2)
-    own = read(store, [Unlike()], **WAYS[way])["image"]
+    labels = epoch_of(store, [t.Lambda(lambda label: label * 2, field="label")], **WAYS[way])["label"]
+    np.testing.assert_array_equal(labels, epoch_of(store, [])["label"] * 2)
+    own = epoch_of(store, [Unlike()], **WAYS[way])["image"]
     np.testing.assert_array_equal(own[:, 0], whole.mean((1, 2, 3)))
     assert ((own[:, 1] >= 5) & (own[:, 1] < 6)).all()
     assert len(set(own[:, 1].tolist())) == 75
@@ -250,13 +238,13 @@ def test_a_batch_function_may_change_a_batch_in_place(packed: Packed) -> None:
     def count(batch: dict[str, NDArray[Any]], random: t.Random) -> dict[str, NDArray[Any]]:
         return {"label": np.full(len(batch["index"]), len(batch["index"]))}
 
-    made = read(store, [t.BatchLambda(darken), t.BatchLambda(count, random=True)], **WAYS["processes"])
+    made = epoch_of(store, [t.BatchLambda(darken), t.BatchLambda(count, random=True)], **WAYS["processes"])
     assert (made["image"] == (made["index"] % 251)[:, None, None, None]).all()
     assert sorted(made["label"].tolist()) == [15] * 15 + [20] * 60
-    summed = read(
+    summed = epoch_of(
         store, [t.BatchLambda(lambda b: {"image": b["image"].sum((1, 2, 3))}, makes={"image": ((), "uint64")})]
     )
-    np.testing.assert_array_equal(summed["image"], read(store, [])["image"].sum((1, 2, 3)))
+    np.testing.assert_array_equal(summed["image"], epoch_of(store, [])["image"].sum((1, 2, 3)))
 
 
 # ---------------------------------------------------------------------------------------------- errors
@@ -285,7 +273,7 @@ def test_an_error_names_the_sample_and_shows_where(packed: Packed, way: str, ste
     store = packed("memmap", "--size", 48)
     with nothing_left():
         try:
-            read(store, [step], shuffle=False, **WAYS[way])
+            epoch_of(store, [step], shuffle=False, **WAYS[way])
         except WorkerError as error:
             text, chain = str(error), "".join(traceback.format_exception(error))
     row = int(text.split("sample ")[1].split()[0])
@@ -334,7 +322,7 @@ def bad(batch: dict[str, Any]) -> dict[str, Any]:
 def test_a_step_that_breaks_its_word_is_reported(packed: Packed, transform: list[Any], words: str) -> None:
     """What comes out is not what was declared: the error says both, and the cure."""
     with pytest.raises(WorkerError, match=words):
-        read(packed("memmap", "--size", 48), transform)
+        epoch_of(packed("memmap", "--size", 48), transform)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +349,7 @@ def test_one_size_must_come_out(packed: Packed) -> None:
     for steps in ([], [t.RandomHorizontalFlip()], [t.Resize(40)]):
         with pytest.raises(UsageError, match="different sizes"):
             reader.batches(4, transform=steps)
-    assert read(store, [t.Resize(40), t.RandomCrop(38)])["image"].shape == (75, 38, 38, 3)
+    assert epoch_of(store, [t.Resize(40), t.RandomCrop(38)])["image"].shape == (75, 38, 38, 3)
 
 
 def test_what_cannot_travel_is_refused_with_the_cure(packed: Packed) -> None:
@@ -374,7 +362,7 @@ def test_what_cannot_travel_is_refused_with_the_cure(packed: Packed) -> None:
 
     with pytest.raises(UsageError, match=r"cannot be sent to worker processes.*backend=\"thread\""):
         Reader(store).batches(4, transform=[holds], workers=Workers(1, backend="process"))
-    assert same(read(store, [holds], workers=Workers(1, backend="thread")), read(store, []))
+    assert same(epoch_of(store, [holds], workers=Workers(1, backend="thread")), epoch_of(store, []))
 
 
 # ---------------------------------------------------------------------------------------------- moving together
