@@ -440,21 +440,6 @@ def test_views_are_mixed_view_by_view(packed: Callable[..., Path]) -> None:
         np.testing.assert_array_equal(batch["depth"], y * 256 + x + 1)
 
 
-# ---------------------------------------------------------------------------------------------- files
-
-
-def test_some_images_come_as_files(packed: Callable[..., Path]) -> None:
-    """The box of a crop is that of the files, and of what is decoded besides."""
-    found = batches(packed("lmdb"), [t.RandomCrop(20)], fields=["gray", "depth"], decode={"gray": False}, shuffle=False)
-    start = 0
-    for batch in found:
-        for file, (y, x, h, w), depth in zip(batch["gray"], batch["boxes"], batch["depth"], strict=True):
-            whole = sample(start)["depth"]
-            np.testing.assert_array_equal(depth, whole[y : y + h, x : x + w])
-            assert cv2.imdecode(file, cv2.IMREAD_GRAYSCALE).shape == SIZE
-            start += 1
-
-
 # ---------------------------------------------------------------------------------------------- any transform
 
 
