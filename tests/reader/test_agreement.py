@@ -68,8 +68,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_ranks_with_one_seed_share_an_epoch(world: World, reader: Reader) -> None:
-    """Nothing is in the way of ranks that agree: each sample is read once, epoch after epoch. Where seeds differ, the
-    rank that comes second says how it differs from the first, each time that it is asked."""
+    """Each sample is read once; where seeds differ, the rank that comes second says how, each time."""
     ranks = [reader.batches(6, shuffle=True, seed=3, ranks="auto", workers=0) for _ in range(2)]
     for _ in range(2):
         assert sorted(world.read(0, ranks[0]) + world.read(1, ranks[1])) == list(range(24))

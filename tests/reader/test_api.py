@@ -146,8 +146,7 @@ def test_what_a_reader_does_not_take(store: Path) -> None:
 
 
 def test_what_has_no_effect_here_is_allowed(store: Path) -> None:
-    """One script fits all stores and machines: padding without ragged fields, a seed without anything random, the last
-    step of one rank, drop_last where the length divides."""
+    """One script fits all stores and machines: padding of nothing, a seed for nothing random, one rank."""
     reader = Reader(store).select(range(8))
     batches = reader.batches(4, seed=3, drop_last=True, ragged="pad", workers=0)
     assert rows_of(batches) == rows_of(reader.batches(4, ranks=Ranks(0, 1, last="keep"), workers=0)) == list(range(8))

@@ -69,8 +69,7 @@ def test_few_functions_are_called_for_a_batch(
 
 
 def test_the_first_batch_after_a_resume_goes_straight_to_its_samples(packed: Packed) -> None:
-    """It is made in few calls, which seldom go from one room to another: what is asked before an epoch begins is asked
-    in one place."""
+    """It is made in few calls, which seldom go from one room to another."""
     reader = Reader(packed("memmap", "--size", 48))
 
     def made() -> Batches:

@@ -110,8 +110,7 @@ def test_a_change_is_noticed(reader: Reader, made: Any) -> None:
     [("here", a_closure), ("threads", a_large_step), ("processes", a_closure), ("processes", a_large_step)],
 )
 def test_each_epoch_has_the_transform_of_its_beginning(reader: Reader, way: str, made: Any) -> None:
-    """Changed after an epoch to its end, and after one that was left, before another one that is asked for; without a
-    change the same workers go on."""
+    """Changed after a whole epoch, or after one that was left; without a change the same workers go on."""
     step, change = made()
     batches = reader.batches(BATCH, shuffle=True, transform=[step], **WAYS[way])
     seen = [values_of(batches)]

@@ -23,15 +23,7 @@ from running import Packed, pack
 
 import rawpack_packer
 from rawpack import Reader, UsageError, WorkerError
-from rawpack.transforms import (
-    CenterCrop,
-    MixUp,
-    OneHot,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    Resize,
-)
+from rawpack import transforms as t
 from rawpack.transforms.step import CropStep
 from rawpack.workers.besides import EncodedFiles
 
@@ -102,8 +94,7 @@ def same_files(files: EncodedFiles, expected: list[bytes]) -> bool:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_files_decode_to_the_plain_batch(store: Path, way: str) -> None:
-    """Over two epochs, each file is the store's value for its row, and decodes to the pixels that the plain batch has;
-    all else is the same."""
+    """Each file is the store's value for its row, and decodes to the plain batch; all else is the same."""
     values = values_of(store)
     plain = Reader(store).batches(8, workers=0, **SHUFFLED)
     encoded = Reader(store).batches(8, decode=False, **SHUFFLED, **WAYS[way])
@@ -186,7 +177,7 @@ def test_batches_are_yours(store: Path) -> None:
 
 def test_resumes(store: Path) -> None:
     """A state of the plain batches is one of these, and boxes do not depend on where an epoch began."""
-    transform = [RandomResizedCrop(24)]
+    transform = [t.RandomResizedCrop(24)]
     whole = list(Reader(store).batches(8, transform=transform, decode=False, **SHUFFLED))
     plain = Reader(store).batches(8, workers=0, **SHUFFLED)
     iterator = iter(plain)
@@ -208,7 +199,7 @@ def cut(file: NDArray[np.uint8], box: NDArray[np.int64]) -> NDArray[np.uint8]:
     return decoded(file)[top : top + height, left : left + width]
 
 
-@pytest.mark.parametrize("step", [RandomCrop((20, 28)), CenterCrop((40, 32))], ids=repr)
+@pytest.mark.parametrize("step", [t.RandomCrop((20, 28)), t.CenterCrop((40, 32))], ids=repr)
 @pytest.mark.parametrize("way", ["here", "processes"])
 def test_the_box_of_a_crop(segmented: Path, step: CropStep, way: str) -> None:
     """The part of the decoded image in the box is the plain batch, in every epoch."""
@@ -222,32 +213,31 @@ def test_the_box_of_a_crop(segmented: Path, step: CropStep, way: str) -> None:
             for file, box, pixels in zip(batch["image"], batch["boxes"], given["image"], strict=True):
                 np.testing.assert_array_equal(cut(file, box), pixels)
             drawn += batch["boxes"].tolist()
-    assert isinstance(step, CenterCrop) or len({tuple(box) for box in drawn}) > 35
+    assert isinstance(step, t.CenterCrop) or len({tuple(box) for box in drawn}) > 35
 
 
 def test_the_box_of_a_random_resized_crop(segmented: Path) -> None:
-    """The part in the box, resized by OpenCV, is the plain batch within a level; a box that is decoded at a smaller
-    scale is the same box."""
+    """The part in the box, resized by OpenCV, is the plain batch within a level, at any scale of decoding."""
     asked: dict[str, Any] = {"fields": ["image"], "workers": 0, **SHUFFLED}
 
     def batches(step: CropStep, **options: Any) -> list[Any]:
         return list(Reader(segmented).batches(5, transform=[step], **asked, **options))
 
-    step = RandomResizedCrop((24, 20), interpolation="bilinear", antialias=False)
+    step = t.RandomResizedCrop((24, 20), interpolation="bilinear", antialias=False)
     seen = []
     for given, batch in zip(batches(step), batches(step, decode=False), strict=True):
         for file, box, pixels in zip(batch["image"], batch["boxes"], given["image"], strict=True):
             assert np.abs(cv2.resize(cut(file, box), (20, 24)).astype(int) - pixels).max() <= 1
             seen.append(box)
     for scaled in (None, 1.0):
-        again = batches(RandomResizedCrop((4, 4), scaled_decode=scaled), decode=False)
+        again = batches(t.RandomResizedCrop((4, 4), scaled_decode=scaled), decode=False)
         fewer = np.array(seen) - np.concatenate([batch["boxes"] for batch in again])
         assert ((fewer >= 0) & (fewer <= (7 if scaled else 0))).all()
 
 
 def test_masks(segmented: Path) -> None:
     """Masks come as files too, or are cropped by the workers to the same boxes; an image and its mask share a box."""
-    step = RandomCrop((20, 28))
+    step = t.RandomCrop((20, 28))
     asked: dict[str, Any] = {"transform": [step], "fields": ["mask", "image", "label"], **SHUFFLED}
     plain = Reader(segmented).batches(5, workers=0, **asked)
     both = Reader(segmented).batches(5, decode=False, **asked)
@@ -266,8 +256,8 @@ def test_masks(segmented: Path) -> None:
 def test_other_fields(segmented: Path) -> None:
     """Labels are transformed by the workers; texts and boxes of objects come as in any batch."""
     fields = ["image", "label", "caption", "boxes"]
-    (given,) = Reader(segmented).batches(30, fields=fields[1:], transform=[OneHot(3)], workers=0)
-    (batch,) = Reader(segmented).batches(30, fields=fields, transform=[OneHot(3)], workers=0, decode=False)
+    (given,) = Reader(segmented).batches(30, fields=fields[1:], transform=[t.OneHot(3)], workers=0)
+    (batch,) = Reader(segmented).batches(30, fields=fields, transform=[t.OneHot(3)], workers=0, decode=False)
     assert set(batch) == {*fields, "index"}
     np.testing.assert_array_equal(batch["label"], given["label"])
     assert batch["caption"] == given["caption"]
@@ -291,13 +281,13 @@ def test_other_fields(segmented: Path) -> None:
         ({"decode": "planes"}, "no field of the batch is stored that way; pack with --color ycgco420"),
         ({"decode": {"image": "planes"}}, "asks for the planes of 'image', which are not stored"),
         ({"fields": ["label"]}, "the batch has no images or masks"),
-        ({"transform": [RandomHorizontalFlip()]}, "RandomHorizontalFlip.* needs .* image and mask as files"),
-        ({"transform": [Resize(20)], "decode": {"image": False}}, "Resize.* needs pixels, and decode= gives image as"),
-        ({"transform": [CenterCrop(40), RandomCrop(20)]}, r"RandomCrop\(.* needs pixels"),
-        ({"transform": [RandomCrop(20), MixUp()]}, "MixUp.* needs pixels"),
+        ({"transform": [t.RandomHorizontalFlip()]}, "RandomHorizontalFlip.* needs .* image and mask as files"),
+        ({"transform": [t.Resize(20)], "decode": {"image": False}}, "Resize.* needs pixels, and decode= gives"),
+        ({"transform": [t.CenterCrop(40), t.RandomCrop(20)]}, r"RandomCrop\(.* needs pixels"),
+        ({"transform": [t.RandomCrop(20), t.MixUp()]}, "MixUp.* needs pixels"),
         ({"transform": [lambda image: image]}, "needs pixels"),
-        ({"transform": [RandomCrop(20, padding=4)]}, r"RandomCrop.* pads, .* after decoding"),
-        ({"transform": [RandomCrop(20)], "fields": ["image", "boxes"]}, "the name of the field 'boxes'"),
+        ({"transform": [t.RandomCrop(20, padding=4)]}, r"RandomCrop.* pads, .* after decoding"),
+        ({"transform": [t.RandomCrop(20)], "fields": ["image", "boxes"]}, "the name of the field 'boxes'"),
     ],
     ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", str(value)),
 )  # fmt: skip
@@ -327,7 +317,7 @@ def test_an_image_that_is_too_small(segmented: Path) -> None:
     for decode in (False, True):
         options: dict[str, Any] = {"fields": ["image"], "workers": 0, "decode": decode}
         with pytest.raises(WorkerError, match=r"sample 0 .*UsageError: RandomCrop.*60x80"):
-            list(Reader(segmented).batches(4, transform=[RandomCrop(64)], **options))
+            list(Reader(segmented).batches(4, transform=[t.RandomCrop(64)], **options))
 
 
 def test_damage(store: Path, tmp_path: Path) -> None:

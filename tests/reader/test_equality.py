@@ -126,8 +126,7 @@ class Says(Own):
 
 
 def test_steps_of_users_are_equal_where_they_say_so() -> None:
-    """Else only to themselves, as they may have more than arguments; also those that derive from a step of this
-    package."""
+    """Else only to themselves, as they may have more than arguments; also those that derive from ours."""
     flip = type("Flip", (t.RandomHorizontalFlip,), {"__module__": "of_a_user"})
     for one, again in ((Own(2), Own(2)), (flip(), flip())):
         assert one != again

@@ -188,8 +188,7 @@ def twins(folder: Path, sizes: list[tuple[int, int]], **options: Any) -> tuple[R
 def test_planes_are_the_same_as_their_rgb(
     tmp_path: Path, options: dict[str, Any], sizes: list[tuple[int, int]], calls: list[str]
 ) -> None:
-    """Every recipe makes of planes, with the core and without, what NumPy makes of the pixels of the formula; also of
-    images of their own sizes."""
+    """Every recipe makes of planes, with the core and without, what NumPy makes of the formula's pixels."""
     planar, rgb = twins(tmp_path, sizes, **options)
     unfit = ("planes", "random place", "values", "longer side", "colors alone") if len(set(sizes)) > 1 else ()
     fit = [steps for name, steps in RECIPES.items() if name not in unfit]
@@ -216,8 +215,7 @@ ENCODED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("encoded", ENCODED)
 def test_raw_and_encoded_stores_read_as_one(tmp_path: Path, encoded: str, first: int, calls: list[str]) -> None:
-    """Whichever comes first, the core makes all images, no more of a JPEG is decoded than crops need, and the pixels
-    are those of single steps."""
+    """The core makes all images, and decodes no more of a JPEG than crops need, as single steps would."""
     images = noise(*[(64, 50)] * 7)
     stores = [pack(images, tmp_path / "raw"), pack(images, tmp_path / "encoded", size="keep", **ENCODED[encoded])]
     reader, crop = Reader([stores[first], stores[1 - first]]), RECIPES["recipe"]

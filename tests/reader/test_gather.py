@@ -99,8 +99,7 @@ def no_rows_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_raw_stores_are_read_in_one_call(
     packed: Packed, layouts: list[str], preload: bool, no_rows_one_by_one: None
 ) -> None:
-    """Raw shards are read together, preloaded or not, and from worker processes too; so are several raw stores, of
-    different formats, whose rows begin at different offsets."""
+    """Of one store or several formats, whose rows begin at different offsets; preloaded or not."""
     truth = Truth(packed("memmap", "--size", 48))
     reader = Reader([packed(layout, "--size", 48) for layout in layouts], preload=preload)
     assert len(reader._library.stores[0].manifest.shards) > 1

@@ -91,8 +91,7 @@ def test_find_by_condition_and_key(packed: Packed) -> None:
 
 
 def test_find_what_begins_within_another_match(tmp_path: Path) -> None:
-    """The end of one key and the start of the next may look like the part, and one match may begin within another. Keys
-    may be numbers."""
+    """Also where the end of one key and the start of the next look like the part. Keys may be numbers."""
     keys = ["".join(letters) for n in range(1, 5) for letters in product("aB", repeat=n)]
     images = np.zeros((len(keys), 8, 8, 3), np.uint8)
     rawpack.pack({"image": images}, tmp_path / "store", keys=keys, size="keep", workers=0)

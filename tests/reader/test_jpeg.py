@@ -125,15 +125,13 @@ def test_every_backend_agrees_with_pillow(size: tuple[int, int], subsampling: st
     "options", [{}, {"progressive": True}, {"restart_marker_blocks": 3}, {"optimize": True}, {"exif": TURNED}]
 )
 def test_other_kinds_of_jpeg_decode_alike(backend: jpeg.JpegDecoder, options: dict[str, object]) -> None:
-    """Progressive files, optimized tables and any restart interval come out as Pillow has them, and the pixels of a
-    file that EXIF says to turn as they are stored."""
+    """Progressive files, optimized tables and any restart interval come out as Pillow has them, turned or not."""
     data = encoded(scene(61, 83), "JPEG", quality=88, **options)
     assert difference(backend.decode(data), pillow(data)) <= 2
 
 
 def test_gray_and_color_are_turned_into_each_other(backend: jpeg.JpegDecoder) -> None:
-    """A gray file asked for as RGB has its plane three times; a color file asked for as gray gives its stored Y plane,
-    not a mixture of RGB."""
+    """A gray file as RGB has its plane three times; a color file as gray has its stored Y plane."""
     gray, color = encode(scene(40, 50), "gray"), encode(scene(40, 50))
     np.testing.assert_array_equal(backend.decode(gray), np.repeat(pillow(gray), 3, axis=2))
     np.testing.assert_array_equal(backend.decode(gray, color="gray"), pillow(gray))
@@ -236,8 +234,7 @@ def test_any_bytes_serve_and_mapped_files_are_not_copied(backend: jpeg.JpegDecod
 
 
 def test_threads_may_share_a_decoder(backend: jpeg.JpegDecoder) -> None:
-    """Eight threads over whole and damaged files at once: each gets its own image or the error of its own file, and
-    none is a mere warning in Python."""
+    """Of whole and damaged files at once, each thread gets its own image or the error of its own file."""
     files = [encode(scene(90, 110, seed)) for seed in range(8)]
     expected = [backend.decode(data) for data in files]
 
@@ -363,8 +360,7 @@ HARMLESS = harmless()
 def test_harmless_oddities_do_not_lose_a_sample(
     backend: jpeg.JpegDecoder, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Junk around complete pixels, unknown revisions: the image, and libjpeg's words for whoever asks; no output. A
-    further oddity is told too, and damage beside it is found."""
+    """The image comes, with libjpeg's words for whoever asks and no output; damage beside them is found."""
     odd, warnings, more = HARMLESS[words], list[str](), list[str]()
     np.testing.assert_array_equal(backend.decode(odd, warnings=warnings), backend.decode(encode(scene(64, 64))))
     if warnings or words != "bad ICC marker":  # not every version of every library reads profiles
@@ -387,8 +383,7 @@ KINDS: list[dict[str, object]] = [{}, {"optimize": True, "quality": 60}, {"progr
 def test_a_wrong_bit_that_libjpeg_warns_of_is_no_image(
     backend: jpeg.JpegDecoder, options: dict[str, object], flat: bool
 ) -> None:
-    """One flipped bit anywhere in header or data: what decodes with a warning differs from the sound image by at most
-    10 on average, as small pieces of junk do; data that is left over is never taken for such junk."""
+    """What decodes with a warning differs from the sound image as little as small pieces of junk do."""
     image = scene(64, 64)
     if flat:  # the data of such blocks is one byte over and over
         image[24:] = image[:, 24:] = 250
@@ -436,8 +431,7 @@ def test_a_color_transform_is_not_guessed(backend: jpeg.JpegDecoder) -> None:
 
 
 def test_a_header_cannot_claim_what_is_not_there(backend: jpeg.JpegDecoder) -> None:
-    """65,000 x 65,000 pixels are refused before memory is taken for them; 12 bits a sample, a height that comes later
-    and two components are "unsupported"."""
+    """Huge sizes are refused before memory is taken for them, and what nobody decodes as "unsupported"."""
     data = encode(scene(16, 16))
     frame = offset_of(data, 0xC0)
     for at, changed, reason in (
@@ -587,8 +581,7 @@ def fill_bytes_before_markers(data: bytes) -> bytes:
     ids=["plain", "APP5", "fill", "trailing", "none", "3", "8", "progressive", "Pillow"],
 )
 def test_only_files_of_the_right_build_are_cut(data: bytes, is_cut: bool) -> None:
-    """What makes boxes fast: the library is handed a small JPEG, of the needed rows only, that Pillow opens too.
-    Markers in other segments do not confuse, other intervals and progressive files are decoded whole: all exact."""
+    """The library is handed a small JPEG, of the needed rows only; other files are decoded whole: all exact."""
     seen: list[Pixels] = []
 
     def decode(data: jpeg.Data, **options: object) -> Pixels:
@@ -639,8 +632,7 @@ def lies(data: bytes, kind: str, k: int) -> bytes:
 def test_lying_files_give_right_pixels_or_an_error(
     case: tuple[tuple[int, int], jpeg.Box], subsampling: str, kind: str, k: int
 ) -> None:
-    """Markers in the wrong order, missing or too many, headers that lie, files that end early: a box has the pixels of
-    the whole; where the whole is refused, so is the box, or it has the pixels of the intact rows."""
+    """A box has the pixels of the whole; where that is refused, so is the box, or it has those of intact rows."""
     (height, width), box = case
     height, box = height + 70, (box[0] + 35, *box[1:])
     intact = encode(scene(height, width), subsampling)
@@ -713,8 +705,7 @@ def fresh_choice() -> Iterator[Callable[[], None]]:
 
 
 def test_the_first_that_works_is_chosen(monkeypatch: pytest.MonkeyPatch, fresh_choice: Callable[[], None]) -> None:
-    """simplejpeg where it works; the next one where it does not, with the reason; where none does, one error that names
-    every failure and what to install. OpenCV alone does not count."""
+    """simplejpeg, or the next one, with the reason; where none works, one error says what to install."""
     monkeypatch.delenv("RAWPACK_JPEG", raising=False)
     assert jpeg.decoder().name == "simplejpeg"
     monkeypatch.setitem(sys.modules, "simplejpeg", None)

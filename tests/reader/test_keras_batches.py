@@ -65,8 +65,7 @@ def numbers(data: KerasBatches) -> list[int]:
     ("way", "options"), [("here", MIXED), ("threads", RANDOM), ("processes", {}), ("processes", MIXED)]
 )
 def test_batches_come_in_order(store: Path, way: str, options: dict[str, Any]) -> None:
-    """With what is drawn at random, and over epochs. Batch 0 may be asked for again, as Keras does; any other batch out
-    of order is refused."""
+    """Batch 0 may be asked for again, as Keras does; any other batch out of order is refused."""
     batches = Reader(store).batches(BATCH, **SHUFFLED, **WAYS[way], **options)
     data = dataset(batches, "image", "label")
     for epoch, looked_at in enumerate((0, 3, 1)):
@@ -99,8 +98,7 @@ def test_an_epoch_is_over_when_all_of_it_was_asked_for(store: Path) -> None:
 
 @pytest.mark.parametrize("way", ["here", "processes"])
 def test_it_resumes_in_the_middle(store: Path, way: str) -> None:
-    """The state after k batches, however many were asked for; batches then count from there, and the next epoch is a
-    whole one. States of `Batches` fit, and theirs fit here."""
+    """Batches count from the state after k of them, however many were asked for; states of `Batches` fit."""
     data, again = (dataset(Reader(store).batches(BATCH, **SHUFFLED, **WAYS[way]), "number") for _ in range(2))
     orders = [flat(batch["number"].tolist() for batch in expected(store, epoch)) for epoch in range(3)]
     data.set_epoch(1)

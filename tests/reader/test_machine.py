@@ -71,8 +71,7 @@ def test_a_quota_bounds_the_cpus(tmp_path: Path, limit: str, quota: float | None
 
 
 def test_the_tightest_group_around_the_process_binds(tmp_path: Path) -> None:
-    """The limits of all groups that the process is nested in are read, and the least is taken. A mount that shows only
-    the container's own group is read as such, and a mount point with a blank, which the kernel writes as \\040."""
+    """The least limit of all groups around the process, also in a container that sees a part of them."""
     files = {
         "a/cpu.max": "300000 100000",
         "a/b c/cpu.max": "400000 100000",
@@ -133,8 +132,7 @@ def test_affinity_bounds_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_memory_of_a_container(tmp_path: Path) -> None:
-    """The least of machine and groups is the limit; cache of files is available, and nothing is negative. Without
-    control groups the machine's memory counts."""
+    """The least of machine and groups is the limit; cache of files is available, and nothing is negative."""
     files = {
         "a/memory.max": f"{GIB}\n",
         "a/memory.current": f"{GIB - 1000}\n",

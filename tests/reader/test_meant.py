@@ -89,8 +89,7 @@ def test_a_limit_is_no_folder(limit: str) -> None:
 
 
 def test_a_function_may_return_the_batch_that_it_got(reader: Reader) -> None:
-    """With other arrays in it, or as a copy: its `index` is no field that was added. What was put into it is, and
-    another `index` is refused."""
+    """Its `index` is no field that was added; what was put into it is, and another `index` is refused."""
 
     def put_into(name: str, batch: dict[str, Any]) -> dict[str, Any]:
         batch[name] = batch[name] + 7 if name in batch else batch["label"]

@@ -173,8 +173,7 @@ VIEWS = [
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: f"{view.shape} {view.strides}")
 def test_any_strides_will_do(view: Pixels) -> None:
-    """Pixels that are not next to each other, and rows that go backwards; also where there is nothing to turn: NumPy
-    keeps the negative strides of a flip there, and calls that contiguous."""
+    """Also of an axis of one pixel, where NumPy keeps the negative strides of a flip and calls it contiguous."""
     assert (resample(view, (11, 40)) == resample(np.copy(view, order="C"), (11, 40))).all()
 
 

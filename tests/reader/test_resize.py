@@ -69,8 +69,7 @@ def test_the_crop_is_torchvisions_center_crop(size: tuple[int, int], target: tup
 def test_any_size_becomes_any_size(
     size: tuple[int, int], target: tuple[int, int], channels: int, how: Any, method: Interpolation
 ) -> None:
-    """The result has the target's size, the channels of the source, and a plain image stays plain; it is passed on
-    where it has that size."""
+    """The target's size and the source's channels; a plain image stays plain, or is passed on as it is."""
     image = np.full((*size, channels), 77, np.uint8)
     result, enlarged = fit(image, target, fit=how, interpolation=method)
     assert (result.shape, result.dtype) == ((*target, channels), np.uint8)

@@ -64,8 +64,7 @@ def flip(sample: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("workers", WAYS)
 def test_it_gets_all_fields_and_changes_them_in_place(reader: Reader, workers: Any) -> None:
-    """What it does by hand is what the step that flips does: to pixels, boxes and all that follows these. What it gets
-    are copies: the store stays as it is."""
+    """Done by hand, a flip is that of the step: of pixels, boxes and all that follows. The store stays as it is."""
     before = [reader[i]["image"].copy() for i in range(COUNT)]
     check_alike(read(reader, t.SampleLambda(flip), workers=workers), read(reader, t.RandomHorizontalFlip(1.0)), FIELDS)
     assert_array_equal([reader[i]["image"] for i in range(COUNT)], before)

@@ -177,8 +177,7 @@ class Spied(t.RandomResizedCrop):
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
 def test_a_resized_crop_is_of_the_same_box_in_each(packed: Callable[..., Path], keep: bool) -> None:
-    """It is drawn once, in the pixels of the smallest image: others are cut out there, and resized as OpenCV does,
-    within one level."""
+    """It is drawn once, in pixels of the smallest image, and resized as OpenCV does, within one level."""
     Spied.drawn.clear()
     fields = ["big", "depth", "image", "label"]
     (batch,) = batches(packed(keep=keep), [Spied((18, 15), antialias=False)], batch_size=COUNT, fields=fields)
@@ -215,8 +214,7 @@ def test_a_size_is_that_of_the_field_image() -> None:
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
 def test_what_is_resized_and_cut_shows_the_same(packed: Callable[..., Path], keep: bool) -> None:
-    """Also where the small image's size is rounded: the large one shows its repeated pixels, up to rounding, and not
-    those beside them."""
+    """Also where the small image's size is rounded: the large one shows its repeated pixels, up to rounding."""
     for steps in ([t.Resize(23), t.CenterCrop(19)], [t.Fit((20, 17))], [t.Resize(25, max_size=29), t.CenterCrop(9)]):
         for batch in batches(packed(keep=keep), steps, fields=["image", "big"]):
             small = cv2.resize(batch["big"][0], batch["image"].shape[2:0:-1], interpolation=cv2.INTER_AREA)
@@ -225,8 +223,7 @@ def test_what_is_resized_and_cut_shows_the_same(packed: Callable[..., Path], kee
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
 def test_image_size_is_for_all_images_or_by_field(packed: Callable[..., Path], keep: bool) -> None:
-    """One size is that of `image`, and the others keep their ratio to it; a dict resizes what it names, and masks with
-    `image`."""
+    """One size is that of `image`, and others keep their ratio to it; a dict resizes what it names."""
     store, fields = packed(keep=keep), ["image", "big", "mask"]
     assert sizes(batches(store, image_size=24, fields=fields)) == {"image": (24, 24), "mask": (24, 24), "big": (96, 96)}
     found = batches(store, image_size={"image": (20, 24), "big": 32}, fields=fields)
@@ -259,8 +256,7 @@ def sizes(found: list[Arrays]) -> dict[str, tuple[int, ...]]:
 
 
 def test_colors_are_changed_of_color_images_alone(packed: Callable[..., Path]) -> None:
-    """Brightness, Normalize and erasing leave depths, gray images and masks as they are, unless named; all color images
-    get the same."""
+    """All color images get the same; depths, gray images and masks stay as they are, unless named."""
     stored = Reader(packed())
     steps = [t.ColorJitter(0.9), t.RandomErasing(1.0, value=(7, 8, 9)), t.Normalize((0.5,) * 3, (0.5,) * 3)]
     for batch in batches(packed(), steps, fields=ALIGNED[:-2]):
@@ -280,8 +276,7 @@ def test_colors_are_changed_of_color_images_alone(packed: Callable[..., Path]) -
 
 
 def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -> None:
-    """A gray image beside one of colors goes along as its mask does, and translations are by the same share of a larger
-    one."""
+    """A gray image beside one of colors goes along as its mask does, and so does a larger one."""
     moved = 0
     for batch in batches(packed(), [t.RandAugment(3, 20)], fields=["image", "gray", "mask"]):
         np.testing.assert_array_equal(batch["gray"], batch["mask"])

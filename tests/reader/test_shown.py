@@ -30,8 +30,7 @@ def thumbnails(html: str) -> list[Any]:
 
 
 def test_reprs_are_short_and_say_what_is_there(packed: Packed) -> None:
-    """Path, format, samples and fields of a reader; batches, order, workers and shapes of its batches; no UNSET. To
-    show batches calls nothing of the user's own."""
+    """Of a reader and of batches, without UNSET; to show batches calls nothing of the user's own."""
     store = packed("memmap", "--size", 48)
     reader = Reader(store)
     assert (
@@ -57,8 +56,7 @@ def test_reprs_are_short_and_say_what_is_there(packed: Packed) -> None:
 
 @pytest.mark.parametrize("layout", ["memmap", "lmdb"])
 def test_a_notebook_shows_thumbnails(packed: Packed, layout: str) -> None:
-    """Of four samples spread over the store, for a reader, a selection and batches; with the classes
-    and a table of the fields."""
+    """Of four samples spread over the store, for a reader, a selection and batches, with the fields."""
     reader = Reader(packed(layout, "--size", 160))
     for shown in (reader, reader.select(range(20, 60)), reader.batches(6, workers=2)):
         html = shown._repr_html_()
@@ -125,8 +123,7 @@ def said(path: Path) -> str:
 
 
 def test_what_is_no_store_says_how_to_make_one(packed: Packed, tmp_path: Path) -> None:
-    """An image, and a folder of images: what a store is, and the command and the call that make one. A file of a store
-    names the store."""
+    """An image or a folder of images gets the command and the call; a file of a store, the store's name."""
     assert said(tmp_path).endswith("The folder is empty")
     folder = tmp_path / "my photos"
     folder.mkdir()

@@ -50,8 +50,7 @@ def in_slot(array: np.ndarray[Any, Any]) -> bool:
 @pytest.mark.parametrize("ragged", ["list", "pad"])
 @pytest.mark.parametrize("way", ["here", "processes"])
 def test_small_arrays_are_copies(store: Path, way: str, ragged: Any) -> None:
-    """In every batch, also a short last one: what has at most a 16th of the bytes of its arrays holds nothing else, and
-    neither do ragged fields; the rest are views."""
+    """What has at most a 16th of the bytes of its batch, and ragged fields, hold nothing else; the rest are views."""
     reader = Reader(store)
     for batch in reader.batches(BATCH, fields=[*reader.fields], ragged=ragged, **WAYS[way]):
         arrays = {name: one for name, one in batch.items() if isinstance(one, np.ndarray)}
@@ -62,8 +61,7 @@ def test_small_arrays_are_copies(store: Path, way: str, ragged: Any) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_labels_that_are_kept_hold_no_slot(store: Path, way: str) -> None:
-    """Over three epochs whose small fields are all kept, no more slots are made than for a loop that keeps nothing; the
-    values are right, and states are found by each of these batches."""
+    """Over three epochs of kept labels, no more slots are made; values are right, and states are found."""
     reader = Reader(store)
     batches = reader.batches(BATCH, shuffle=True, fields=["image", "label", "score", "small"], **WAYS[way])
     kept, pools = list[dict[str, Any]](), set[Any]()
@@ -85,8 +83,7 @@ def test_labels_that_are_kept_hold_no_slot(store: Path, way: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the simulation looks at /proc/self/maps")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_device_reads_slots(store: Path, way: str) -> None:
-    """On the way to a device, small arrays are sent from the slot, which is page-locked, like large ones; values and
-    states are right."""
+    """Small arrays are sent from the slot, which is page-locked, like large ones; values are right."""
     device, reader = SimulatedCuda(), Reader(store)
     fields = ["image", "label", "score"]
     feed = reader.batches(BATCH, shuffle=True, fields=fields, **WAYS[way])._feed

@@ -39,8 +39,7 @@ class Clock:
 
 
 def test_arithmetic(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where each batch takes 3 s to read and 1 s to use, the loop waited 75 % of the time; the first batch, which is
-    late for other reasons, is told apart."""
+    """Where each batch takes 3 s to read and 1 s to use, the loop waited 75 %; the first batch is told apart."""
     clock, reader = Clock(monkeypatch), Reader(store)
     clock.reading_takes(reader, 3.0, monkeypatch)
     batches = reader.batches(BATCH, workers=0)
@@ -61,8 +60,7 @@ def test_arithmetic(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("pause", [0.0, 0.5, 27.0])
 def test_share_of_waiting(store: Path, monkeypatch: pytest.MonkeyPatch, pause: float) -> None:
-    """The share of waiting is that of the clock, over several epochs, whatever passes between them. Before two batches
-    were read, there is no verdict and no rate."""
+    """It is that of the clock, whatever passes between epochs; before two batches there is no verdict."""
     clock, reader = Clock(monkeypatch), Reader(store)
     clock.reading_takes(reader, 1.0, monkeypatch)
     batches = reader.batches(BATCH, workers=0)
@@ -87,8 +85,7 @@ VERDICTS: list[tuple[float, Times, str]] = [
 
 @pytest.mark.parametrize(("share", "times", "expected"), VERDICTS)
 def test_verdicts(share: float, times: Times, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The verdict says in words who waits for whom, what takes the workers' time and what would help: more workers only
-    while CPUs are free."""
+    """Who waits for whom, what takes the workers' time, and what would help: more workers while CPUs are free."""
     monkeypatch.setattr("rawpack.system.machine.cpus", lambda: 4)
     for workers in (0, 3, 4, 9):
         verdict = Stats(elapsed_s=100.0, waited_s=100.0 * share, times=times, workers=workers).verdict()
@@ -104,8 +101,7 @@ def test_verdicts(share: float, times: Times, expected: str, monkeypatch: pytest
 @pytest.mark.parametrize("pause", [0.0, 1.0])
 @pytest.mark.parametrize("way", ["threads", "processes"])
 def test_a_loop_with_workers(store: Path, monkeypatch: pytest.MonkeyPatch, way: str, pause: float) -> None:
-    """Where workers make the batches, the share of waiting is what the loop itself measures: all that `next` takes from
-    the second batch of an epoch on."""
+    """The share of waiting is what the loop itself measures, from the second batch of an epoch on."""
     clock, wait = Clock(monkeypatch), WorkerPool.wait
 
     def slowly(pool: WorkerPool, pending: Any) -> None:

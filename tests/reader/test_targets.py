@@ -33,8 +33,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Reader:
 @pytest.mark.parametrize("ragged", ["list", "pad", 7])
 @pytest.mark.parametrize("planes", [False, True])
 def test_targets_are_what_was_packed(scenes: Reader, ragged: Any, planes: bool) -> None:
-    """For each image of a batch, also those without a box, from lists and padded arrays, in both orders of axes. The
-    first label may be another than 0."""
+    """For each image of a batch, also those without a box; the first label may be another than 0."""
     steps = [ToCHW()] if planes else []
     for batch in scenes.batches(4, fields=["image", "boxes"], ragged=ragged, transform=steps, workers=0):
         expected = [boxes_of(i) for i in batch["index"].tolist()]

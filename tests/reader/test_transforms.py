@@ -50,8 +50,7 @@ def test_a_samples_numbers_are_splitmix64() -> None:
 
 
 def test_a_samples_numbers_depend_on_nothing_else() -> None:
-    """The same alone and among others; others for another seed, epoch or sample. generator() has numpy's, different
-    each time, and the same for the same sample."""
+    """The same alone and among others, also of numpy's generator; others for another seed, epoch or sample."""
     together = [random.random() for random in randoms_of((3, 4, -1), np.array([7, 8, 9]))]
     alone = [next(iter(randoms_of((3, 4, -1), np.array([row])))).random() for row in (7, 8, 9)]
     assert together == alone
@@ -120,8 +119,7 @@ def test_a_random_resized_crop_lies_within(height: int, width: int, key: int, sc
     "box", [(3, 5, 280, 290), (3, 5, 224, 224), (1, 2, 100, 90), (0, 7, 290, 150), (9, 0, 30, 300)]
 )
 def test_a_random_resized_crop_is_the_crop_resized(box: tuple[int, int, int, int]) -> None:
-    """Enlarged and shrunk as Pillow's bilinear, or OpenCV's INTER_AREA: within one level, and to the bit where "area"
-    does not shrink."""
+    """As Pillow's bilinear, or OpenCV's INTER_AREA, within one level; to the bit where "area" does not shrink."""
     y, x, h, w = box
     image = scene(300, 400)
     part = image[y : y + h, x : x + w]
@@ -246,8 +244,7 @@ ENLARGED: list[t.Step] = [
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("step", "expected"), MOVES, ids=lambda one: repr(one) if isinstance(one, t.Step) else "numpy")
 def test_pixels_are_moved_bit_for_bit(step: t.Step, expected: Any, dtype: str) -> None:
-    """In any dtype and with any number of channels: what OpenCV would cast or refuse is moved all the same, of images
-    and masks, which may be read-only, wherever the result is wanted."""
+    """Of images and masks, in any dtype, with any number of channels, wherever the result is wanted."""
     for channels in CHANNELS:
         image = wild(dtype, channels)
         image.flags.writeable = False
@@ -264,8 +261,7 @@ def test_pixels_are_moved_bit_for_bit(step: t.Step, expected: Any, dtype: str) -
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("step", [*ENLARGED, t.Fit((2 * HIGH, 2 * WIDE))], ids=repr)
 def test_pixels_are_repeated_bit_for_bit(step: t.Step, dtype: str) -> None:
-    """The nearest pixel, of masks of any dtype and number of channels; of images too, where that is asked for. Images
-    of a dtype that OpenCV does not resize are refused before anything is read."""
+    """The nearest pixel, of masks of any dtype; images of a dtype that OpenCV does not resize are refused."""
     for channels in CHANNELS:
         image = wild(dtype, channels)
         spec, drawn, wanted = t.Spec(image.shape, dtype, "HWC"), step.draw(t.Random(0), HIGH, WIDE), doubled(image)
@@ -310,8 +306,7 @@ def test_jitter_draws_as_torchvision() -> None:
 
 
 def test_jitter_is_pillows_enhancement() -> None:
-    """Which is what torchvision does with Pillow's images; within one level (Pillow rounds down), and of a part of a
-    larger image. Gray ones stay gray."""
+    """Which is what torchvision does with Pillow's images; within one level, as Pillow rounds down."""
     image = scene(70, 90)[5:65, 7:87]
     for number, name, enhance in (
         (0, "brightness", ImageEnhance.Brightness),

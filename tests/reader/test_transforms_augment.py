@@ -45,8 +45,7 @@ def table(magnitude: int, bins: int, height: int, width: int) -> dict[str, float
 
 @pytest.mark.parametrize("arguments", [(), (1, 0), (3, 30), (2, 5, 10)], ids=str)
 def test_operations_and_magnitudes_are_torchvisions(arguments: tuple[int, ...]) -> None:
-    """Each of the fourteen is as likely as the others, with the magnitude of torchvision's table, and signs are
-    positive half of the time, where there are any."""
+    """Each is as likely as the others, with the magnitude of torchvision's table and either sign."""
     step, height, width = RandAugment(*arguments), 200, 300
     expected = table(step.magnitude, step.num_magnitude_bins, height, width)
     drawn = [one for of_image in draws(step, height, width, DRAWS) for one in of_image]
@@ -108,8 +107,7 @@ def made(name: str, magnitude: float, image: Pixels, **arguments: Any) -> NDArra
     ],
 )
 def test_values_are_pillows(name: str, magnitude: float, pillow: Any, slack: int, image: str) -> None:
-    """Which is what torchvision does with Pillow's images: to the bit where nothing is blended, within the rounding of
-    Pillow's blending else. Of color and of gray."""
+    """As torchvision does with Pillow's images: to the bit where nothing is blended, else within its rounding."""
     for pixels in (IMAGES[image], IMAGES[image][..., :1]):
         expected = np.asarray(pillow(Image.fromarray(pixels.squeeze()))).reshape(pixels.shape)
         result = made(name, magnitude, pixels)
@@ -226,8 +224,7 @@ def reference_erasing(
     ("height", "width", "scale"), [(224, 224, (0.02, 0.33)), (100, 300, (0.02, 0.33)), (40, 400, (0.3, 0.9))]
 )
 def test_erased_boxes_are_torchvisions(height: int, width: int, scale: tuple[float, float]) -> None:
-    """Area, shape and place have the distributions of torchvision's definition, also where ten attempts fail: then
-    nothing is erased."""
+    """Area, shape and place are distributed as by torchvision's definition, also where ten attempts fail."""
     ours = [None if one is None else one[0] for one in draws(RandomErasing(1, scale), height, width, DRAWS)]
     theirs = reference_erasing(height, width, scale, (0.3, 3.3))
     shares = [sum(one is None for one in boxes) / DRAWS for boxes in (ours, theirs)]
@@ -249,8 +246,7 @@ def test_erased_boxes_are_torchvisions(height: int, width: int, scale: tuple[flo
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_a_box_is_erased_and_nothing_else(value: Any, layout: Any, dtype: str) -> None:
-    """With one value or one for each channel, in both orders of axes; the source is never written to, and `out` may be
-    the image itself."""
+    """In both orders of axes; the source is never written to, and `out` may be the image itself."""
     image = np.random.default_rng(0).integers(50, 200, (40, 60, 3)).astype(dtype)
     step = RandomErasing(1, value=value)
     drawn: Any = step.draw(Random(3), 40, 60)
@@ -312,8 +308,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_masks_are_moved_with_their_images_in_batches(scenes: Any) -> None:
-    """Geometric operations move both, with the same random numbers; erasing leaves masks and boxes alone. Beside boxes,
-    which RandAugment cannot move, it is refused."""
+    """Geometric operations move both alike; erasing leaves masks and boxes alone; beside boxes it is refused."""
     only_moved = [RandAugment(3, 20), Lambda(lambda image: image, field="image")]
     plain = epoch_of(scenes, [], fields=["image", "mask"])
     batch = epoch_of(scenes, only_moved, fields=["image", "mask"])

@@ -152,8 +152,7 @@ def test_a_batch_is_what_its_samples_are_one_by_one(stores: dict[str, Path], dat
 
 @pytest.mark.parametrize("way", WAYS)
 def test_workers_make_the_same(stores: dict[str, Path], way: str) -> None:
-    """Processes, threads, and this process, whatever slices they cut a batch into; also of a function that returns the
-    same array for each sample."""
+    """Whatever slices they cut a batch into; also of a function that returns the same array for each sample."""
     flips = [t.RandomHorizontalFlip(), t.RandomVerticalFlip(), t.Normalize((0.5,), (0.5,)), t.ToCHW()]
     with mock.patch("rawpack.workers.fill._SLICE_BYTES", 1 << 10):
         for kind in ("odd", "floats"):
@@ -187,8 +186,7 @@ BYTES = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 def test_means_of_bytes_are_refused_after_scaling(
     stores: dict[str, Path], kind: str, transform: list[Any], cure: str
 ) -> None:
-    """Whole numbers become 0 to 1 in whichever step makes floats of them: a mean or standard deviation that such values
-    cannot have is refused by batches(), with the numbers to write."""
+    """A mean or deviation that values from 0 to 1 cannot have is refused, with the numbers to write."""
     with pytest.raises(UsageError, match="whole numbers are scaled") as refused:
         Reader(stores[kind]).batches(4, transform=transform)
     assert cure in str(refused.value)
@@ -223,8 +221,7 @@ def test_other_floats_may_have_any_mean(stores: dict[str, Path], kind: str, befo
 @pytest.mark.parametrize("kind", ["gray", "odd", "one at a time", "four channels"])
 @pytest.mark.parametrize("planes", [False, True])
 def test_it_is_numpys_formula_on_the_batch(stores: dict[str, Path], kind: str, dtype: str, planes: bool) -> None:
-    """(x / 255 - mean) / std in double precision, rounded once; flips turn about half of the images, and no pixel is
-    elsewhere."""
+    """(x / 255 - mean) / std in double precision, rounded once; flips turn about half of the images."""
     channels, stored = KINDS[kind][3], pixels_of(stores[kind])
     mean, std = np.array(MEAN[:channels]), np.array(STD[:channels])
     expected = ((stored / 255 - mean) / std).astype(dtype)

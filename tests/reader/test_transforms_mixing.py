@@ -16,23 +16,12 @@ from running import Packed
 
 import rawpack_packer
 from rawpack import Reader, UsageError, WorkerError
-from rawpack.transforms import (
-    CutMix,
-    Lambda,
-    MixUp,
-    Normalize,
-    OneHot,
-    Random,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    Spec,
-    ToCHW,
-)
+from rawpack import transforms as t
 
 CLASSES = 7
-BOTH = pytest.mark.parametrize("mixing", [MixUp, CutMix])
+BOTH = pytest.mark.parametrize("mixing", [t.MixUp, t.CutMix])
 FLOATS: list[Any] = [
-    RandomResizedCrop(32), RandomHorizontalFlip(), Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.2)), ToCHW()
+    t.RandomResizedCrop(32), t.RandomHorizontalFlip(), t.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.2)), t.ToCHW()
 ]  # fmt: skip
 
 
@@ -74,9 +63,9 @@ def fitted(step: Any, *, layout: Any = "HWC", **arrays: NDArray[Any]) -> Any:
     """A step as a pipeline has it, for a batch of these arrays."""
     classes = {"label": CLASSES}
     specs = {
-        name: Spec(array.shape[1:], array.dtype.name, layout, kind="image")
+        name: t.Spec(array.shape[1:], array.dtype.name, layout, kind="image")
         if array.ndim > 2
-        else Spec(array.shape[1:], array.dtype.name, "", kind="number", classes=classes.get(name))
+        else t.Spec(array.shape[1:], array.dtype.name, "", kind="number", classes=classes.get(name))
         for name, array in arrays.items()
     }
     return step.fitted(specs)
@@ -101,10 +90,9 @@ def share_of(labels: NDArray[Any], mixed: NDArray[Any]) -> float:
 
 @pytest.mark.parametrize(("steps", "alpha"), [([], 0.2), ([], 3.0), (FLOATS, 1.0)], ids=["bytes", "even", "floats"])
 def test_mixup_is_a_weighted_mean_with_the_sample_before(scenes: Path, steps: list[Any], alpha: float) -> None:
-    """Of images and of label vectors, with one share for each batch; the first sample's partner is the last one. Bytes
-    are rounded to the nearest. Other fields stay those of the sample."""
+    """Of images and label vectors, with one share for each batch; other fields stay those of the sample."""
     plain = read(scenes, steps, fields=["image", "label", "score"])
-    mixed = read(scenes, [*steps, MixUp(alpha=alpha)], fields=["image", "label", "score"])
+    mixed = read(scenes, [*steps, t.MixUp(alpha=alpha)], fields=["image", "label", "score"])
     shares = []
     for before, after in zip(plain, mixed, strict=True):
         assert after["label"].dtype == np.float32
@@ -124,7 +112,7 @@ def test_mixup_is_a_weighted_mean_with_the_sample_before(scenes: Path, steps: li
 def test_cutmix_replaces_a_box_by_that_of_the_sample_before(scenes: Path, steps: list[Any]) -> None:
     """The same box for the whole batch, in images and masks; the label has the share of the area."""
     fields = ["image", "label", "mask", "score"]
-    plain, mixed = read(scenes, steps, fields=fields), read(scenes, [*steps, CutMix()], fields=fields)
+    plain, mixed = read(scenes, steps, fields=fields), read(scenes, [*steps, t.CutMix()], fields=fields)
     areas = []
     for before, after in zip(plain, mixed, strict=True):
         planes = before["image"].shape[1] == 3
@@ -151,18 +139,17 @@ def test_cutmix_replaces_a_box_by_that_of_the_sample_before(scenes: Path, steps:
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "float32"])
 @pytest.mark.parametrize("shape", [(5, 4, 6, 3), (5, 3, 4, 6, 3), (1, 4, 6, 1), (2, 9, 1, 1)])
 def test_any_images_are_mixed(dtype: str, shape: tuple[int, ...]) -> None:
-    """Of any such dtype and size, with a frames axis or without, alone in their batch or not; read-only ones are
-    copied."""
+    """Of any such dtype and size, with a frames axis or without; read-only ones are copied."""
     images = np.random.default_rng(0).integers(0, 250, shape).astype(dtype)
     images.flags.writeable = False
-    step = fitted(MixUp(field=None), image=images)
-    share = Random(4).generator().beta(1, 1)
-    result = step.apply({"image": images}, Random(4))["image"]
+    step = fitted(t.MixUp(field=None), image=images)
+    share = t.Random(4).generator().beta(1, 1)
+    result = step.apply({"image": images}, t.Random(4))["image"]
     expected = share * images.astype(float) + (1 - share) * np.roll(images, 1, 0).astype(float)
     slack = 0.5001 if np.dtype(dtype).kind in "ui" else 0.2 if dtype == "float16" else 1e-4
     assert result.dtype == dtype
     assert np.abs(result - expected).max() <= slack
-    cut = fitted(CutMix(field=None), image=images).apply({"image": images}, Random(4))["image"]
+    cut = fitted(t.CutMix(field=None), image=images).apply({"image": images}, t.Random(4))["image"]
     assert ((cut == images) | (cut == np.roll(images, 1, 0))).all()
 
 
@@ -170,23 +157,22 @@ def test_any_images_are_mixed(dtype: str, shape: tuple[int, ...]) -> None:
 def test_labels_may_be_vectors_already(scenes: Path, mixing: Any) -> None:
     """After OneHot, and after another mixing step; the dtype of the vectors stays."""
     expected = read(scenes, [mixing()])
-    for before in (OneHot(CLASSES), OneHot(CLASSES, dtype="float64")):
+    for before in (t.OneHot(CLASSES), t.OneHot(CLASSES, dtype="float64")):
         for one, other in zip(expected, read(scenes, [before, mixing()]), strict=True):
             np.testing.assert_allclose(one["label"], other["label"], atol=1e-6)
             assert other["label"].dtype == before.dtype
-    twice = read(scenes, [MixUp(), CutMix()])
+    twice = read(scenes, [t.MixUp(), t.CutMix()])
     for batch in twice:
         np.testing.assert_allclose(batch["label"].sum(axis=1), 1, rtol=1e-6)
     assert max((batch["label"] > 0).sum(axis=1).max() for batch in twice) == 3
-    several = read(scenes, [OneHot(3, field="several"), mixing(field="several")], fields=["image", "several"])
+    several = read(scenes, [t.OneHot(3, field="several"), mixing(field="several")], fields=["image", "several"])
     assert several[0]["several"].shape == (8, 2, 3)
     np.testing.assert_allclose(several[0]["several"].sum(axis=2), 1, rtol=1e-6)
 
 
 @BOTH
 def test_the_number_of_classes(scenes: Path, mixing: Any, tmp_path: Path) -> None:
-    """That of the store, unless another is given, as it must be where the store has none; field=None mixes the images
-    alone, the same way."""
+    """That of the store, unless another is given; field=None mixes the images alone, the same way."""
     with_labels = read(scenes, [mixing()])
     assert with_labels[0]["label"].shape == (8, CLASSES)
     assert read(scenes, [mixing(num_classes=11)])[0]["label"].shape == (8, 11)
@@ -209,8 +195,8 @@ COUNT = tries(6000)
 def test_the_share_of_mixup_has_its_beta_distribution(alpha: float) -> None:
     """Beta(alpha, alpha), as torchvision draws it."""
     images = np.array([0.0, 1.0]).reshape(2, 1, 1, 1)
-    step = fitted(MixUp(alpha=alpha, field=None), image=images)
-    shares = np.array([step.apply({"image": images.copy()}, Random(key))["image"][1].item() for key in range(COUNT)])
+    step = fitted(t.MixUp(alpha=alpha, field=None), image=images)
+    shares = np.array([step.apply({"image": images.copy()}, t.Random(key))["image"][1].item() for key in range(COUNT)])
     assert same_distribution(shares, np.random.default_rng(0).beta(alpha, alpha, COUNT))
 
 
@@ -220,10 +206,10 @@ def test_boxes_of_cutmix_are_torchvisions(alpha: float) -> None:
     height, width = 30, 50
     image, labels = np.zeros((2, height, width, 1), np.uint8), np.array([0, 1])
     image[1] = 1
-    step = fitted(CutMix(alpha=alpha), image=image, label=labels)
+    step = fitted(t.CutMix(alpha=alpha), image=image, label=labels)
     ours, theirs, random = [], [], np.random.default_rng(5)
     for key in range(COUNT):
-        batch = step.apply({"image": image.copy(), "label": labels}, Random(key))
+        batch = step.apply({"image": image.copy(), "label": labels}, t.Random(key))
         cut = batch["image"][1, ..., 0] == 0
         np.testing.assert_allclose(batch["label"][1, 0], cut.mean(), atol=1e-6)
         rows, columns = cut.any(axis=1).nonzero()[0], cut.any(axis=0).nonzero()[0]
@@ -245,7 +231,7 @@ def test_boxes_of_cutmix_are_torchvisions(alpha: float) -> None:
 def test_batches_are_the_same_whoever_makes_them(packed: Packed, mixing: Any) -> None:
     """Every backend and any number of workers; another epoch or seed gives others."""
     store = packed("memmap", "--size", 48)
-    recipe = [*FLOATS, Lambda(lambda label: np.maximum(label, 0), field="label"), mixing(alpha=0.4)]
+    recipe = [*FLOATS, t.Lambda(lambda label: np.maximum(label, 0), field="label"), mixing(alpha=0.4)]
     expected = read(store, recipe)
     for way in WAYS.values():
         for one, other in zip(read(store, recipe, **way), expected, strict=True):
@@ -269,7 +255,7 @@ def test_clips_are_mixed_as_wholes(scenes: Path, mixing: Any, way: str) -> None:
     share, labels = share_of(plain["label"], made["label"]), vectors(plain["label"])
     np.testing.assert_allclose(made["label"], share * labels + (1 - share) * np.roll(labels, 1, 0), atol=1e-6)
     before = np.roll(plain["image"], 1, 0)
-    if mixing is MixUp:
+    if mixing is t.MixUp:
         expected = share * plain["image"] + (1 - share) * before
         assert np.abs(made["image"] - expected).max() <= 0.5001
     else:
@@ -281,25 +267,25 @@ def test_clips_are_mixed_as_wholes(scenes: Path, mixing: Any, way: str) -> None:
 # ---------------------------------------------------------------------------------------------- errors
 
 
-INTS = Lambda(lambda image: image.astype("int64"), dtype="int64")
-MEAN = Lambda(lambda image: image.mean((0, 1)), shape=(3,), dtype="float64")
-CROP = Lambda(lambda mask: mask[:20], field="mask", shape=(20, 48, 1))
+INTS = t.Lambda(lambda image: image.astype("int64"), dtype="int64")
+MEAN = t.Lambda(lambda image: image.mean((0, 1)), shape=(3,), dtype="float64")
+CROP = t.Lambda(lambda mask: mask[:20], field="mask", shape=(20, 48, 1))
 
 
 @pytest.mark.parametrize(
     ("steps", "fields", "words"),
     [
-        ([MixUp()], ["image"], r"no field 'label', only image.*field=None"),
-        ([CutMix()], ["label"], "no images, only label"),
-        ([MixUp(field="score")], ["image", "score"], r"'score' is float64 \(\): put OneHot"),
-        ([CutMix(field="several", num_classes=5)], ["image", "several"], r"'several' is int64 \(2,\): put OneHot"),
-        ([CutMix()], ["image", "label", "boxes"], r"cannot change boxes .* 'boxes'.*fields="),
-        ([MixUp()], ["image", "label", "mask"], r"MixUp\(.*cannot change masks .*'mask'"),
-        ([INTS, MixUp()], [], r"MixUp\(.* mixes uint8, .*'image' is int64"),
-        ([MEAN, CutMix()], [], r"CutMix\(.* cuts images, and 'image' is float64 \(3,\)"),
-        ([CROP, CutMix()], ["image", "label", "mask"], "one size: 'image' is 40x48, 'mask' is 20x48"),
-        ([OneHot(CLASSES), MixUp(num_classes=5)], [], "already a vector of length 7"),
-        ([MixUp(), RandomHorizontalFlip()], [], "works on whole batches: put it after"),
+        ([t.MixUp()], ["image"], r"no field 'label', only image.*field=None"),
+        ([t.CutMix()], ["label"], "no images, only label"),
+        ([t.MixUp(field="score")], ["image", "score"], r"'score' is float64 \(\): put OneHot"),
+        ([t.CutMix(field="several", num_classes=5)], ["image", "several"], r"'several' is int64 \(2,\): put OneHot"),
+        ([t.CutMix()], ["image", "label", "boxes"], r"cannot change boxes .* 'boxes'.*fields="),
+        ([t.MixUp()], ["image", "label", "mask"], r"MixUp\(.*cannot change masks .*'mask'"),
+        ([INTS, t.MixUp()], [], r"MixUp\(.* mixes uint8, .*'image' is int64"),
+        ([MEAN, t.CutMix()], [], r"CutMix\(.* cuts images, and 'image' is float64 \(3,\)"),
+        ([CROP, t.CutMix()], ["image", "label", "mask"], "one size: 'image' is 40x48, 'mask' is 20x48"),
+        ([t.OneHot(CLASSES), t.MixUp(num_classes=5)], [], "already a vector of length 7"),
+        ([t.MixUp(), t.RandomHorizontalFlip()], [], "works on whole batches: put it after"),
     ],
     ids=str,
 )
@@ -313,9 +299,9 @@ def test_nonsense_is_refused_with_its_value() -> None:
     """As soon as a step is made."""
     for alpha in (0, math.nan):
         with pytest.raises(UsageError, match=f"alpha={alpha} must be a number above 0"):
-            MixUp(alpha=alpha)
+            t.MixUp(alpha=alpha)
     with pytest.raises(UsageError, match="num_classes=0"):
-        CutMix(num_classes=0)
+        t.CutMix(num_classes=0)
 
 
 @BOTH

@@ -78,8 +78,7 @@ def test_results_do_not_depend_on_who_makes_them(packed: Packed, layout: str) ->
 
 
 def test_augmentation_changes_with_epoch_and_seed_alone(packed: Packed) -> None:
-    """Another epoch, another seed: other crops. A sample's random numbers depend on its row in the store, whatever else
-    is read."""
+    """Random numbers depend on epoch, seed and the row in the store, whatever else is read."""
     store = packed("memmap", "--size", 48)
     first, second = epoch_of(store, FULL), epoch_of(store, FULL, epochs=2)
     assert not np.array_equal(first["image"], second["image"])
@@ -136,8 +135,7 @@ def test_a_crop_read_alone_is_the_crop_of_the_whole(packed: Packed, layout: str,
 
 
 def test_a_crop_decodes_and_reads_only_its_rows(packed: Packed) -> None:
-    """Between them, the crops hand over a fraction of the rows of blocks to the JPEG library; of raw pixels, they get a
-    view of the mapped file: the box, and nothing else."""
+    """Crops decode a fraction of the rows of a JPEG, and get a view of raw pixels: the box, and nothing else."""
     store, heights = packed("lmdb", "--size", 160), list[int]()
     seen: list[tuple[tuple[int, ...], bool]] = []
     decoder = type(jpeg.decoder())
@@ -254,8 +252,7 @@ def unnamed(image: NDArray[Any]) -> NDArray[Any]:
     ],
 )
 def test_an_error_names_the_sample_and_shows_where(packed: Packed, way: str, step: Any, words: str) -> None:
-    """Key, exception, and the traceback of the user's own function, also where its words are no UTF-8; of a function of
-    batches, how many samples, and which is the first. Nothing is left behind."""
+    """Sample or batch, exception, and the traceback of the user's own function; nothing is left behind."""
     store = packed("memmap", "--size", 48)
     with nothing_left():
         try:
@@ -370,8 +367,7 @@ def made_of(reader: Reader, transform: list[Any], *fields: str) -> dict[str, Any
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])
 def test_masks_go_with_what_only_images_are_fit_for(tmp_path: Path, dtype: str, channels: int) -> None:
-    """Three means, jittered colors and resizing are for images: a mask of any dtype and number of channels goes with
-    its image, by the nearest pixel, and keeps its values."""
+    """A mask of any dtype goes with its image by the nearest pixel, and keeps its values, whatever the steps."""
     end, wide = 2 if dtype == "bool" else 256, channels * np.dtype(dtype).itemsize
     mask = np.random.default_rng(5).integers(0, end, (12, 20, 30, wide)).astype(np.uint8).view(dtype)
     image = np.random.default_rng(6).integers(0, 256, (12, 20, 30, 3)).astype(np.uint8)
@@ -424,8 +420,7 @@ class HalvedWithMasks(Halved):
 
 
 def test_what_resizes_images_alone_is_refused_beside_masks(tmp_path: Path) -> None:
-    """A step of one's own that makes another size and says nothing of masks, or such a function: an error at once. One
-    that says it, one for a field, and one that makes no image, are right."""
+    """A step or function of one's own that resizes must say what becomes of masks, or name its field."""
     mask = np.random.default_rng(5).integers(0, 5, (12, 20, 30, 1)).astype(np.uint8)
     image = mask.repeat(3, axis=3)
     reader = stored(tmp_path, {"image": image, "mask": mask}, mask="mask")
@@ -477,8 +472,7 @@ def test_bytes_of_many_channels_become_floats(tmp_path: Path) -> None:
 
 
 def test_what_another_device_can_do_is_cut_off_field_by_field(tmp_path: Path) -> None:
-    """The scaling of bytes at the end is cut off, and is the same as arithmetic; that of other dtypes is not. What is
-    left draws the same random numbers."""
+    """The scaling of bytes at the end is cut off, and equals arithmetic; what is left draws the same numbers."""
     names, rng = ["image", "depth", "mask"], np.random.default_rng(0)
     arrays = {name: rng.integers(0, 256, (12, 9, 11, 3)).astype(np.uint8) for name in names}
     arrays["depth"] = arrays["depth"].astype(np.uint16) * 256

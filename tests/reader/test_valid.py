@@ -40,8 +40,7 @@ def counted(ranks: list[list[dict[str, Any]]], name: str = "index") -> list[int]
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("shuffle", [False, True, "block"])
 def test_each_sample_counts_once(reader: Reader, world: int, shuffle: Any) -> None:
-    """Of all ranks together, and whatever is left for the last step, the samples that are valid are each sample once.
-    The nth batch of all ranks has the same size."""
+    """Of all ranks together, valid samples are each sample once; the nth batches have the same size."""
     for size, samples in product((1, 4, 50), (1, 3, 23, 24)):
         ranks = ranks_of(reader.select(range(samples)), size, world, shuffle=shuffle)
         assert counted(ranks) == list(range(samples))

@@ -167,8 +167,7 @@ def test_stores_without_ranges_are_asked_by_64_samples(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_range_that_is_none_is_damage(changed: Any, tmp_path: Path) -> None:
-    """It is of an image that can have one, finite, from the least to the greatest value; and it comes with a feature,
-    so that readers of older versions refuse the store by name."""
+    """It is of an image that can have one, finite, from least to greatest, and comes with its feature."""
     store = tmp_path / "s"
     rawpack.pack(images("float32", 1), store, workers=0)
     change(store, **changed)

@@ -20,19 +20,8 @@ from rectangles import read as read_fields
 
 import rawpack_packer
 from rawpack import Reader, UsageError, Workers
+from rawpack import transforms as t
 from rawpack.disk.manifest import Field
-from rawpack.transforms import (
-    Albumentations,
-    CenterCrop,
-    Lambda,
-    Normalize,
-    Random,
-    RandomHorizontalFlip,
-    SampleLambda,
-    ToCHW,
-    Torchvision,
-    Views,
-)
 
 FIELDS = ["image", *(name for name in KINDS if name != "caption")]
 COUNT = 8
@@ -95,8 +84,8 @@ def read(reader: Reader, *steps: Any, **options: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("workers", [0, 2, Workers(2, backend="thread")])
 def test_everything_moves_by_the_role_that_the_store_knows(reader: Reader, workers: Any) -> None:
     """Images, masks, boxes, keypoints with left and right swapped, and outlines, as by the step that does the same."""
-    made = read(reader, Albumentations(StandIn()), workers=workers)
-    check_alike(made, read(reader, RandomHorizontalFlip(1.0)), FIELDS)
+    made = read(reader, t.Albumentations(StandIn()), workers=workers)
+    check_alike(made, read(reader, t.RandomHorizontalFlip(1.0)), FIELDS)
 
 
 def test_what_belongs_to_a_box_leaves_with_it(reader: Reader) -> None:
@@ -104,7 +93,9 @@ def test_what_belongs_to_a_box_leaves_with_it(reader: Reader) -> None:
     cut, seen = 15, set[int]()
     for i, (made, whole) in enumerate(
         zip(
-            read(reader, Albumentations(StandIn(p=0, cut=cut))), read(reader, SampleLambda(lambda s: None)), strict=True
+            read(reader, t.Albumentations(StandIn(p=0, cut=cut))),
+            read(reader, t.SampleLambda(lambda s: None)),
+            strict=True,
         )
     ):
         kept = [k for k, box in enumerate(rectangles(i)) if box[2] > cut]
@@ -121,12 +112,12 @@ def test_what_belongs_to_a_box_leaves_with_it(reader: Reader) -> None:
 def test_its_numbers_depend_on_the_sample_alone(reader: Reader) -> None:
     """Not on workers or batches. The object itself stays as it was."""
     compose = StandIn(p=0.5)
-    step = Albumentations(compose)
+    step = t.Albumentations(compose)
     alone = read(reader, step)
     for options in ({"workers": 2}, {"workers": Workers(2, backend="thread")}, {"batch_size": 3, "shuffle": True}):
         made = sorted(read(reader, step, **options), key=lambda sample: int(sample["index"]))
         check_alike(made, alone, FIELDS)
-    plain = read(reader, SampleLambda(lambda s: None))
+    plain = read(reader, t.SampleLambda(lambda s: None))
     flipped = [not np.array_equal(one["image"], other["image"]) for one, other in zip(alone, plain, strict=True)]
     assert 0 < sum(flipped) < COUNT
     assert not hasattr(compose, "generator")
@@ -146,10 +137,10 @@ def test_seeds_by_call() -> None:
             seeds.append(invocation_seed or 0)
             return data
 
-    step, image = Albumentations(ByCall()), np.zeros((4, 4, 3), np.uint8)
+    step, image = t.Albumentations(ByCall()), np.zeros((4, 4, 3), np.uint8)
     own = step.for_fields({"image": Field(kind="image", dtype="uint8", shape=(4, 4, 3))}, framed=())
     for key in (7, 7, 8):
-        own.call({"image": image}, Random(key))
+        own.call({"image": image}, t.Random(key))
     assert seeds[0] == seeds[1] != seeds[2]
 
 
@@ -164,20 +155,20 @@ def test_seeds_by_call() -> None:
 def test_a_compose_that_cannot_move_what_the_batch_has(reader: Reader, compose: Any, message: str) -> None:
     """It is refused, but for a batch that has only what it moves."""
     with pytest.raises(UsageError, match=message):
-        read(reader, Albumentations(compose))
+        read(reader, t.Albumentations(compose))
     compose.processors.clear()
     with pytest.raises(UsageError, match="has to move"):
-        read(reader, Albumentations(compose))
-    read(reader, Albumentations(compose), fields=["image", "mask", "depth"])
+        read(reader, t.Albumentations(compose))
+    read(reader, t.Albumentations(compose), fields=["image", "mask", "depth"])
 
 
 def test_an_object_of_albumentations_is_named(reader: Reader) -> None:
     """Wherever a function may stand; and what is none is refused."""
     compose: Any = StandIn()
     for write in (
-        lambda: Lambda(compose),
-        lambda: SampleLambda(compose),
-        lambda: Views(2, [compose]),
+        lambda: t.Lambda(compose),
+        lambda: t.SampleLambda(compose),
+        lambda: t.Views(2, [compose]),
         lambda: reader.batches(4, transform=[compose]),
         lambda: reader.batches(4, transform=compose),
     ):
@@ -185,9 +176,9 @@ def test_an_object_of_albumentations_is_named(reader: Reader) -> None:
             write()
     for wrong in (3, StandIn, lambda image: image):
         with pytest.raises(UsageError, match=r"needs an object of albumentations.Compose"):
-            Albumentations(wrong)
+            t.Albumentations(wrong)
     with pytest.raises(UsageError, match="needs an image"):
-        read(reader, ToCHW(), Albumentations(compose), fields=["image"])
+        read(reader, t.ToCHW(), t.Albumentations(compose), fields=["image"])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -195,8 +186,8 @@ def test_clips_are_moved_as_a_whole(tmp_path: Path, workers: int) -> None:
     """All frames alike."""
     rawpack_packer.pack(frames(COUNT, 4), tmp_path / "s", fields=KINDS, workers=0)
     clips, fields = Reader(tmp_path / "s").clips(4), ["image", "mask"]
-    made = read(clips, Albumentations(StandIn()), Normalize(0.5, 0.5), fields=fields, workers=workers)
-    check_alike(made, read(clips, RandomHorizontalFlip(1.0), Normalize(0.5, 0.5), fields=fields), fields)
+    made = read(clips, t.Albumentations(StandIn()), t.Normalize(0.5, 0.5), fields=fields, workers=workers)
+    check_alike(made, read(clips, t.RandomHorizontalFlip(1.0), t.Normalize(0.5, 0.5), fields=fields), fields)
 
 
 class Watched(StandIn):
@@ -212,7 +203,7 @@ class Watched(StandIn):
 def test_a_worker_that_imports_it_does_not_look_at_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not before the object is loaded, which imports the library; who has chosen keeps the choice."""
     Watched.__module__ = __name__
-    data = pickle.dumps(Albumentations(Watched()))
+    data = pickle.dumps(t.Albumentations(Watched()))
     for before, after in ((None, "1"), ("0", "0")):
         monkeypatch.setenv("NO_ALBUMENTATIONS_UPDATE", before or "")
         if before is None:
@@ -227,15 +218,15 @@ def test_albumentations_itself(reader: Reader, workers: Any) -> None:
     """A flip and a crop of its own, and a chain with numbers that do not depend on workers."""
     import albumentations
 
-    def composed(*steps: Any) -> Albumentations:
+    def composed(*steps: Any) -> t.Albumentations:
         boxes = albumentations.BboxParams("pascal_voc", label_fields=["class_name"])
         points = albumentations.KeypointParams("xy", remove_invisible=False)
-        return Albumentations(albumentations.Compose(steps, bbox_params=boxes, keypoint_params=points))
+        return t.Albumentations(albumentations.Compose(steps, bbox_params=boxes, keypoint_params=points))
 
     flip = composed(albumentations.HorizontalFlip(p=1))
-    check_alike(read(reader, flip, workers=workers), read(reader, RandomHorizontalFlip(1.0)), FIELDS)
+    check_alike(read(reader, flip, workers=workers), read(reader, t.RandomHorizontalFlip(1.0)), FIELDS)
     others = [name for name in FIELDS if name != "polygons"]
-    check_alike(read(reader, composed(albumentations.CenterCrop(30, 30))), read(reader, CenterCrop(30)), others)
+    check_alike(read(reader, composed(albumentations.CenterCrop(30, 30))), read(reader, t.CenterCrop(30)), others)
     chain = composed(albumentations.RandomCrop(30, 30), albumentations.Affine(rotate=(-20, 20), p=1))
     check_alike(read(reader, chain, workers=workers), read(reader, chain), FIELDS)
 
@@ -247,9 +238,9 @@ def test_torchvision_itself(reader: Reader, workers: Any) -> None:
     from torchvision.transforms import v2
 
     fields = ["image", "mask", "depth", "boxes", "number"]
-    flip = Torchvision(v2.RandomHorizontalFlip(p=1))
-    check_alike(read(reader, flip, fields=fields), read(reader, RandomHorizontalFlip(1.0), fields=fields), fields)
-    chain = Torchvision(v2.Compose([v2.RandomCrop(30), v2.RandomHorizontalFlip(), v2.SanitizeBoundingBoxes()]))
+    flip = t.Torchvision(v2.RandomHorizontalFlip(p=1))
+    check_alike(read(reader, flip, fields=fields), read(reader, t.RandomHorizontalFlip(1.0), fields=fields), fields)
+    chain = t.Torchvision(v2.Compose([v2.RandomCrop(30), v2.RandomHorizontalFlip(), v2.SanitizeBoundingBoxes()]))
     made = read(reader, chain, fields=fields, workers=workers)
     check_alike(made, read(reader, chain, fields=fields), fields)
     assert made[0]["image"].shape == (30, 30, 3)
