@@ -22,7 +22,7 @@ from running import Packed, run_here
 from rawpack import Reader
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack_packer.tune import measure, system
-from rawpack_packer.tune.measure import Figure, Setting, StoreMeter, worker_counts
+from rawpack_packer.tune.measure import Figure, Rate, Setting, StoreMeter, worker_counts
 
 QUICK = ("--seconds", "0.01", "--rounds", "3", "--workers", "0", "--workers", "1", "--batch", "16")
 
@@ -173,7 +173,7 @@ def test_bench_prints_nothing_wider_than_the_terminal(
 ) -> None:
     """80 columns in a pipe, where COLUMNS does not say otherwise, also of a store with a long path; columns that do
     not fit are named."""
-    rates = itertools.cycle([51_000.0, 56_000.0, 61_000.0])
+    rates = itertools.cycle([1_510_000.0, 1_560_000.0, 1_610_000.0])
     monkeypatch.setattr(StoreMeter, "warm", lambda *_: Rate(next(rates), 0.0125, 9e8, next(rates)))
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns is not None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archived import tar
 from running import run_here, stop_of
-from test_annotated import SMALL, Files, images, tar, write
+from test_annotated import SMALL, Files, images, write
 
 import rawpack
 from rawpack import Reader
@@ -27,6 +28,13 @@ def refused(path: str) -> str:
     said = stop_of("pack", *SMALL, path, "DST")
     assert not Path("DST").exists()
     return said
+
+
+def packed_tar(members: Files) -> Path:
+    """These files in an archive in the current folder."""
+    path = Path("x.tar")
+    path.write_bytes(tar(members))
+    return path
 
 
 def commands(message: str) -> list[list[str]]:
@@ -164,7 +172,7 @@ def test_captions_in_class_folders_keep_their_classes(suffix: str, data: Callabl
     names, in a folder and in an archive."""
     files = {name.replace("jpg", suffix): f'["{name}"]' for name in BOTH}
     members = dict(sorted({**BOTH, **files}.items()))
-    for number, source in enumerate((data(members), tar(Path("x.tar"), members))):
+    for number, source in enumerate((data(members), packed_tar(members))):
         ran = run_here("pack", *SMALL[:4], source, f"classes {number}")
         assert ran.code == 0, ran.err
         assert "#one-file-for-each-image" in ran.out
@@ -196,7 +204,7 @@ CUB = images("images/001.A/0.jpg", "images/002.B/1.jpg") | {
 def test_a_folder_that_holds_all_classes_is_no_class(source: str, data: Callable[[Files], str]) -> None:
     """CUB-200's images are in one folder with the classes below; a line names the option that takes that folder."""
     data(CUB)
-    tar(Path("x.tar"), CUB)
+    packed_tar(CUB)
     ran = run_here("pack", *SMALL, source, "all")
     assert ran.code == 0, ran.err
     assert held(Path("all")) == {"images/001.A/0.jpg": ("001.A",), "images/002.B/1.jpg": ("002.B",)}
