@@ -143,6 +143,23 @@ def test_the_listing_has_every_field(tmp_path: Path, layout: str) -> None:
         assert lmdb_values(tmp_path / "again") == lmdb_values(store)
 
 
+def test_boxes_and_the_names_of_their_classes_pack_again(tmp_path: Path) -> None:
+    """Boxes of YOLO have classes and no labels: the listing packs to the same boxes, each of its class and each class,
+    also that of no box, of its name."""
+    root = tmp_path / "in"
+    for i in range(2):
+        save(root / f"images/{i}.jpg", picture(40, 50, i))
+    (root / "labels").mkdir()
+    (root / "labels/0.txt").write_text("1 0.5 0.5 0.3 0.7\n0 0.1 0.2 0.1 0.1\n")
+    (root / "classes.txt").write_text("dog 2\ncat\nant\n")
+    before = Reader(pack(root, tmp_path / "store", "--size", "keep"))
+    assert export(tmp_path / "store", tmp_path / "out").code == 0
+    again = Reader(pack(tmp_path / "out" / "metadata.jsonl", tmp_path / "again", "--size", "keep"))
+    assert (again.classes, again.fields) == (("dog 2", "cat", "ant"), before.fields)
+    assert [again[i]["boxes"].tolist() for i in range(2)] == [before[i]["boxes"].tolist() for i in range(2)]
+    assert again[0]["boxes"][:, 4].tolist() == [1, 0]
+
+
 def test_names_by_number_and_by_kind(tmp_path: Path) -> None:
     """--numbered names files by their row; the end of an image's name gives way to what the file is, others stay."""
     keys = ["a.jpg", "b.PNG", "c", "d.tar.gz", "e.webp", "v1.5", ".hidden"]

@@ -287,7 +287,6 @@ CROP = t.Lambda(lambda mask: mask[:20], field="mask", shape=(20, 48, 1))
         ([t.OneHot(CLASSES), t.MixUp(num_classes=5)], [], "already a vector of length 7"),
         ([t.MixUp(), t.RandomHorizontalFlip()], [], "works on whole batches: put it after"),
     ],
-    ids=str,
 )
 def test_what_cannot_be_mixed_is_refused_at_once(scenes: Path, steps: list[Any], fields: list[str], words: str) -> None:
     """Before anything is read, naming the step, the field and the cure."""
