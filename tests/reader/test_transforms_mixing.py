@@ -153,6 +153,18 @@ def test_any_images_are_mixed(dtype: str, shape: tuple[int, ...]) -> None:
     assert ((cut == images) | (cut == np.roll(images, 1, 0))).all()
 
 
+def test_all_frames_of_a_clip_get_the_same_box() -> None:
+    """In both orders of axes, and so do all samples of the batch."""
+    random = np.random.default_rng(0)
+    for layout, shape in (("HWC", (4, 6, 40, 30, 3)), ("CHW", (4, 6, 3, 40, 30))):
+        clips = random.random(shape)
+        step = fitted(t.CutMix(alpha=5, field=None), layout=layout, image=clips)
+        changed = step.apply({"image": clips.copy()}, t.Random(1))["image"] != clips
+        changed = changed.any(axis=-1 if layout == "HWC" else 2)
+        assert changed.any()
+        assert (changed == changed[:1, :1]).all()
+
+
 @BOTH
 def test_labels_may_be_vectors_already(scenes: Path, mixing: Any) -> None:
     """After OneHot, and after another mixing step; the dtype of the vectors stays."""
@@ -308,3 +320,11 @@ def test_a_label_that_is_no_class_is_named(packed: Packed, mixing: Any) -> None:
     """-1, which samples without a class have, has no vector."""
     with pytest.raises(WorkerError, match="label -1 is not one of"):
         read(packed("memmap", "--size", 48), [mixing()])
+
+
+def test_samples_cannot_be_changed_after_batches(scenes: Path) -> None:
+    """A mixing step comes after the steps on samples; further batch steps may follow."""
+    with pytest.raises(UsageError, match=r"works on whole batches: put it after"):
+        read(scenes, [t.MixUp(), t.RandomHorizontalFlip()])
+    made = read(scenes, [t.CutMix(), t.BatchLambda(lambda batch: {"label": batch["label"] * 2})])
+    np.testing.assert_allclose(made[0]["label"].sum(axis=1), 2, rtol=1e-6)

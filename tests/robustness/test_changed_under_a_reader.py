@@ -137,6 +137,20 @@ def test_a_file_is_compared_before_it_is_read(store: Path, way: str, monkeypatch
         read(reader)
 
 
+def test_what_looks_for_damage_says_which_samples_have_it(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of samples in a shard that was cut short, the image is damaged; those of another one are sound, and all are said
+    to be where they were."""
+    monkeypatch.setattr(mapped, "_LOOK_EVERY_S", 0)
+    reader = Reader(store)
+    places = [look(reader).where_is(row)["image"] for row in range(COUNT)]
+    assert not any(look(reader).damaged(row) for row in range(COUNT))
+    os.truncate(store / "shard-00000.npy", (store / "shard-00000.npy").stat().st_size - 1)
+    damaged = [bool(look(reader).damaged(row)) for row in range(COUNT)]
+    assert damaged == [place.file.name == "shard-00000.npy" for place in places]
+    assert 0 < sum(damaged) < COUNT
+    assert [look(reader).where_is(row)["image"] for row in range(COUNT)] == places
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_files_are_compared_whenever_a_batch_is_handed_out(
     store: Path, way: str, monkeypatch: pytest.MonkeyPatch
