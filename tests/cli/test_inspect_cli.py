@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,28 +19,22 @@ from archived import tar
 from folders import flip, states_of
 from pictures import encoded, picture, save
 from PIL import Image
-from reading import SOAK
 from running import FORMATS, Packed, pack, run_here
 
 from rawpack import Reader, native
 from rawpack.disk import manifest as manifests
-from rawpack.errors import DamagedStoreError
 from rawpack.jpeg.choice import decoder
 from rawpack_packer.text import size
 
-LAYOUTS = [
-    ("memmap", "48"),
-    ("memmap", "keep"),
-    ("hdf5", "48"),
-    ("hdf5-gzip", "keep"),
-    ("lmdb", "48"),
-    ("lmdb", "keep"),
-]
+LAYOUTS = [("memmap", "keep"), ("hdf5-gzip", "keep"), ("lmdb", "48")]
 over_stores = pytest.mark.parametrize(("layout", "size"), LAYOUTS, ids=["-".join(one) for one in LAYOUTS])
 
 
+Stores = Callable[[str, str], Path]
+
+
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Stores:
     """`small("hdf5", "24")`: a store of 40 images in two classes with one reject, in one shard."""
     root = tmp_path_factory.mktemp("small")
     for i in range(40):
@@ -72,35 +65,25 @@ def test_inspect_tells_what_is_in_a_store(packed: Packed, layout: str, size: str
     store = packed(layout, "--size", size)
     ran = run_here("inspect", store)
     assert (ran.code, ran.err) == (0, "")
-    assert re.search(r"samples +75 images in 6 classes, 0 to 16 each, and 2 images without a class\n", ran.out)
-    assert re.search(r"format +" + layout.split("-")[0] + ", version 1\n", ran.out)
-    shards = "1 shard" if size == "keep" else "2 shards"
-    assert re.search(rf"size +[\d.]+ [kM]B in {shards}, [\d.]+ k?B per image(, \d+% of raw pixels)?\n", ran.out)
-    assert re.search(r"field image +uint8 " + (r"\?x\?x3" if size == "keep" else "48x48x3"), ran.out)
-    assert re.search(r"field label +int64", ran.out)
-    assert re.search(r"field key +str", ran.out)
-    assert "images in each class" in ran.out
-    assert re.search(r"two words +15\b", ran.out)
-    assert re.search(r"猫 и собаки +14\b", ran.out)
-    assert re.search(r"\(no class\) +2\b", ran.out)
-    assert re.search(r"recipe +size " + size, ran.out)
-    assert re.search(r"rejects +none\n", ran.out)
-    assert re.search(r"packed +\d{4}-\d\d-\d\d \d\d:\d\d UTC on ", ran.out)
+    for words in (
+        r"samples +75 images in 6 classes, 0 to 16 each, and 2 images without a class\n",
+        rf"format +{layout.split('-')[0]}, version 1\n",
+        rf"size +[\d.]+ [kM]B in {'1 shard' if size == 'keep' else '2 shards'}, [\d.]+ k?B per image",
+        rf"field image +uint8 {'[?]x[?]x3' if size == 'keep' else '48x48x3'}",
+        r"field label +int64",
+        r"field key +str",
+        r"images in each class(?s:.)*two words +15\b",
+        r"猫 и собаки +14\b",
+        r"\(no class\) +2\b",
+        rf"recipe +size {size}",
+        r"rejects +none\n",
+        r"packed +\d{4}-\d\d-\d\d \d\d:\d\d UTC on ",
+    ):
+        assert re.search(words, ran.out), words
     assert json.loads((store / "store.json").read_bytes())["checksum"].endswith(ran.out.split("digest")[1].split()[0])
     assert ("sizes, height x width" in ran.out) == (size == "keep")
     if size == "keep":
         assert re.search(r"97x51 +14\b", ran.out)
-    assert len(ran.out.splitlines()) < 45
-
-
-def test_inspect_tells_rejects(small: Callable[[str, str], Path]) -> None:
-    """Rejects are counted by reason and the first are shown with key and detail."""
-    ran = run_here("inspect", small("memmap", "24"))
-    assert "1 reject (not_an_image 1)" in ran.out
-    assert "class 0/bad.jpg" in ran.out
-    told = json.loads(run_here("inspect", "--json", small("memmap", "24")).out)
-    assert told["rejects"]["count"] == 1
-    assert told["rejects"]["first"][0]["reason"] == "not_an_image"
 
 
 @over_stores
@@ -124,34 +107,31 @@ def test_inspect_json_is_for_programs(packed: Packed, layout: str, size: str) ->
         assert sum(told["sizes"].values()) == 75
 
 
-def test_the_size_per_image_is_that_of_the_whole_store(small: Callable[[str, str], Path]) -> None:
+def test_the_size_per_image_is_that_of_the_whole_store(small: Stores) -> None:
     """The size, the size per image and the share of raw pixels count all files of the store, labels and keys too."""
-    for layout in ("memmap", "lmdb"):
-        store = small(layout, "24")
-        beside = ("store.json", "provenance.json", "provenance.npy")
-        total = sum(path.stat().st_size for path in store.rglob("*") if path.is_file() and path.name not in beside)
-        told = json.loads(run_here("inspect", "--json", store).out)["bytes"]
-        assert told["store"] == total > 1.02 * told["shards"]
-        assert told["per_sample"] == pytest.approx(total / 40, abs=0.1)
-        assert told["of_raw"] == pytest.approx(total / (40 * 24 * 24 * 3), rel=1e-3)
-        shown = re.search(r"size +([\d.]+) kB in 1 shard, ([\d.]+) (k?B) per image", run_here("inspect", store).out)
-        assert shown is not None
-        assert float(shown[1]) == pytest.approx(total / 1000, rel=0.005)
-        assert float(shown[2]) * {"B": 1, "kB": 1000}[shown[3]] == pytest.approx(total / 40, rel=0.005)
+    store = small("lmdb", "24")
+    beside = ("store.json", "provenance.json", "provenance.npy")
+    total = sum(path.stat().st_size for path in store.rglob("*") if path.is_file() and path.name not in beside)
+    told = json.loads(run_here("inspect", "--json", store).out)["bytes"]
+    assert told["store"] == total > 1.02 * told["shards"]
+    assert told["per_sample"] == pytest.approx(total / 40, abs=0.1)
+    assert told["of_raw"] == pytest.approx(total / (40 * 24 * 24 * 3), rel=1e-3)
+    shown = re.search(r"size +([\d.]+) kB in 1 shard, ([\d.]+) (k?B) per image", run_here("inspect", store).out)
+    assert shown is not None
+    assert float(shown[1]) == pytest.approx(total / 1000, rel=0.005)
+    assert float(shown[2]) * {"B": 1, "kB": 1000}[shown[3]] == pytest.approx(total / 40, rel=0.005)
 
 
 @pytest.mark.parametrize(
     ("fails", "name", "option"),
     [
-        (fails, name, option)
-        for i, name in enumerate(("provenance.json", "provenance.npy", "rejects.jsonl"))
-        for j, option in enumerate(("--json", "--html=report.html", ""))
-        for k, fails in enumerate(("open", "read"))
-        if SOAK or (i + j) % 2 == k
+        ("open", "provenance.json", "--html=report.html"),
+        ("read", "provenance.npy", "--json"),
+        ("open", "rejects.jsonl", ""),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
-    small: Callable[[str, str], Path],
+    small: Stores,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     fails: str,
@@ -201,37 +181,32 @@ def test_control_codes_never_reach_the_terminal(tmp_path: Path) -> None:
     (source / f"class{EVIL}" / f"bad{EVIL}.jpg").write_text(EVIL)
     (source / f"class{EVIL}" / f"link{EVIL}.jpg").symlink_to(f"nowhere{EVIL}")
     save(source / f"class{EVIL}" / f"later{EVIL}.png", picture(16, 16, 1))
-    store, options = tmp_path / f"store{EVIL}", ["--size", "keep", "--max-rejects", 2]
-    ran = [run_here("pack", "--workers", 0, *options, source, store)]
-    assert ran[0].code == 0
-    ran.append(run_here("pack", "--workers", 0, *options, source, store))
-    ran.append(run_here("pack", "--workers", 0, "--size", 8, source, store))
-    ran.append(run_here("pack", "--workers", 0, "--strict", source, tmp_path / "strict"))
-    ran.append(run_here("pack", source / "missing", tmp_path / "other"))
-    ran.append(run_here("pack", source, source))
-    ran.append(run_here("inspect", store))
+    store = tmp_path / f"store{EVIL}"
+    packing = ["pack", "--workers", 0, "--size", "keep", "--max-rejects", 2, source, store]
+    commands: list[list[object]] = [
+        packing, ["inspect", store], packing, ["pack", "--size", 8, source, store],
+        ["pack", "--strict", source, tmp_path / "strict"], ["pack", source / "missing", tmp_path / "other"],
+        ["pack", source, source], ["inspect", source], ["inspect", "--grid", tmp_path / f"sheet{EVIL}.txt", store],
+        ["inspect", "--grid", tmp_path / f"sheet{EVIL}.png", store],
+    ]  # fmt: skip
+    ran = [run_here(*words) for words in commands]
     (shard,) = store.glob("shard-*")
     flip(shard, -10)
     ran.append(run_here("inspect", "--verify", store))
-    assert ran[-1].code == 1
     save(source / f"class{EVIL}" / f"new{EVIL}.png", picture(16, 16, 0))
-    ran.append(run_here("pack", "--workers", 0, *options, source, store))
-    ran.append(run_here("inspect", source))
-    ran.append(run_here("inspect", "--grid", tmp_path / f"sheet{EVIL}.txt", store))
-    ran.append(run_here("inspect", "--grid", tmp_path / f"sheet{EVIL}.png", store))
+    ran.append(run_here(*packing))
     for one in ran:
-        for text in (one.out, one.err):
-            shown = text.replace("\n", "")
-            assert shown.isprintable(), ascii(shown)
+        shown = (one.out + one.err).replace("\n", "")
+        assert shown.isprintable(), ascii(shown)
     assert r"\x1b[31m\x07\u202e" in ran[0].out + ran[0].err
-    assert r"\x1b[31m\x07\u202e" in ran[6].out
+    assert r"\x1b[31m\x07\u202e" in ran[1].out
     # JSON escapes by its own rules, and gives the names back to the letter.
     told = run_here("inspect", "--json", store)
     assert told.out.replace("\n", "").isprintable()
     assert f"class{EVIL}" in json.loads(told.out)["classes"]
 
 
-@pytest.mark.parametrize(("layout", "size"), [("memmap", "keep"), ("lmdb", "48")])
+@pytest.mark.parametrize(("layout", "size"), [("memmap", "keep")])
 def test_grid_draws_a_contact_sheet(packed: Packed, tmp_path: Path, layout: str, size: str) -> None:
     """--grid writes a picture of 48 samples, 8 in a row, with the images in it."""
     sheet = tmp_path / "sheet.png"
@@ -258,8 +233,7 @@ def test_grid_takes_few_samples_and_grey_ones(tmp_path: Path) -> None:
         assert image.size[0] < 8 * 100
     ran = run_here("inspect", "--grid", tmp_path / "sheet.txt", store)
     assert (ran.code, ran.out) == (2, "")
-    assert "sheet.txt" in ran.err
-    assert ".png" in ran.err
+    assert ("sheet.txt" in ran.err, ".png" in ran.err) == (True, True)
     ran = run_here("inspect", "--grid", tmp_path / "no" / "folder" / "sheet.png", store)
     assert (ran.code, ran.out, f"there is no folder {tmp_path / 'no' / 'folder'}" in ran.err) == (2, "", True), ran.err
 
@@ -280,27 +254,25 @@ def test_a_sound_store_verifies(packed: Packed, layout: str, size: str, option: 
     assert states_of(store) == before
 
 
-@pytest.mark.parametrize(
-    ("layout", "option"), [("memmap", "--verify-quick"), ("hdf5-gzip", "--verify"), ("lmdb", "--verify-quick")]
-)
-def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(
-    small: Callable[[str, str], Path], tmp_path: Path, layout: str, option: str
-) -> None:
-    """Truncated or missing files: exit code 1, the file is named, quick or not. What the manifest does not name is
-    listed in one line, exit code 0."""
-    sound = small(layout, "24")
+@pytest.mark.parametrize("option", ["--verify", "--verify-quick", ""])
+def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(small: Stores, tmp_path: Path, option: str) -> None:
+    """Truncated, longer or missing files: exit code 1, the file is named, by a full check, a quick one or none. What
+    the manifest does not name is listed in one line by a check, exit code 0."""
+    sound = small("memmap", "24")
     names = sorted(path.relative_to(sound).as_posix() for path in sound.rglob("*") if path.is_file())
     store = copied(sound, tmp_path / "store")
     for name in (name for name in names if not name.startswith("provenance.")):
-        for length in (0, -1, None):
-            data = (sound / name).read_bytes()
-            (store / name).write_bytes(data[:length])
-            if length is None:
-                (store / name).unlink()
-            ran = run_here("inspect", option, store)
-            (store / name).write_bytes(data)
-            assert ran.code == 1, (name, length)
-            assert name in ran.out + ran.err, (name, length)
+        data = (sound / name).read_bytes()
+        for changed in (b"", data[:-1], data + b"x", None):
+            (store / name).unlink()
+            if changed is not None:
+                (store / name).write_bytes(changed)
+            ran = run_here("inspect", *option.split(), store)
+            assert (ran.code, name in ran.out + ran.err) == (1, True), (name, changed)
+        (store / name).write_bytes(data)
+    assert run_here("inspect", *option.split(), store).code == 0
+    if not option:
+        return
     (store / "shard-00099.npy").write_bytes(b"")
     (store / "thumbs").mkdir()
     (store / "latest").symlink_to("thumbs")
@@ -311,9 +283,9 @@ def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(
     assert (told["problems"], told["unlisted"]) == ([], ["latest", "shard-00099.npy", "thumbs"])
 
 
-@pytest.mark.parametrize("name", ["columns-7", ".rawpack", ".rawpack/a/b", ".rawpack/lock", "store.json.tmp"])
+@pytest.mark.parametrize("name", ["columns-7", ".rawpack/a/b", "store.json.tmp"])
 def test_links_and_special_files_where_packing_makes_files_are_a_fault(
-    small: Callable[[str, str], Path], tmp_path: Path, name: str
+    small: Stores, tmp_path: Path, name: str
 ) -> None:
     """Exit code 1, quick or not, and what to do: they are to be removed, and are never followed."""
     store = copied(small("memmap", "24"), tmp_path / "store")
@@ -335,32 +307,8 @@ def test_links_and_special_files_where_packing_makes_files_are_a_fault(
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb"])
-def test_sizes_are_always_compared(small: Callable[[str, str], Path], tmp_path: Path, layout: str) -> None:
-    """Without --verify, any file of another size, or none, is named, and what checks the rest: exit code 1."""
-    sound = small(layout, "24")
-    store = copied(sound, tmp_path / "a store")
-    names = [path.relative_to(sound).as_posix() for path in sorted(sound.rglob("*")) if path.is_file()]
-    names = [name for name in names if name != "store.json" and not name.startswith("provenance.")]
-    assert {name.partition("/")[0].partition(".")[0] for name in names} == {"columns-1", "rejects", "shard-00000"}
-    for name in names:
-        data = (store / name).read_bytes()
-        for changed in (data[:-1], data + b"x", None):
-            (store / name).write_bytes(changed or b"")
-            if changed is None:
-                (store / name).unlink()
-            ran, told = run_here("inspect", store), json.loads(run_here("inspect", "--json", store).out)
-            words = "is missing" if changed is None else f"has {len(changed):,} bytes"
-            assert (ran.code, ran.err) == (1, ""), (name, changed)
-            assert re.search(rf"checked: 1 problem; .*`rawpack inspect --verify '{store}'`\n  {name} +{words}", ran.out)
-            assert [one["where"] for one in told["problems"]] == [name]
-        (store / name).write_bytes(data)
-    assert run_here("inspect", store).code == 0
-    assert "problems" not in json.loads(run_here("inspect", "--json", store).out)
-
-
 @pytest.mark.parametrize("harm", ["gone", "cut"])
-def test_a_broken_column_hides_no_other_damage(small: Callable[[str, str], Path], tmp_path: Path, harm: str) -> None:
+def test_a_broken_column_hides_no_other_damage(small: Stores, tmp_path: Path, harm: str) -> None:
     """Where a column cannot be opened, --verify still checks the shards, names each file once, and --json is JSON."""
     store = copied(small("memmap", "24"), tmp_path / "store")
     column, shard = store / "columns-1" / "label.npy", store / "shard-00000.npy"
@@ -411,48 +359,6 @@ def test_what_to_do_about_a_damaged_store(packed: Packed, images: Path, tmp_path
     assert shard.read_bytes() == data
 
 
-def test_what_to_do_where_no_image_is_lost(small: Callable[[str, str], Path], tmp_path: Path) -> None:
-    """A link under a name that packing uses is to be removed; where labels are damaged, nothing else is made of the
-    store."""
-    store = copied(small("memmap", "24"), tmp_path / "store")
-    (store / "columns-7").symlink_to(tmp_path)
-    assert json.loads(run_here("inspect", "--verify", "--json", store).out)["repairs"] == {
-        "remove": "columns-7: no reader needs it"
-    }
-    label = store / "columns-1" / "label.npy"
-    data = label.read_bytes()
-    label.write_bytes(data[:-8] + bytes(8))
-    told = json.loads(run_here("inspect", "--verify", "--json", store).out)["repairs"]
-    assert [*told] == ["remove", "lost", "restore", "pack again"]
-    assert told["lost"] == "of all samples, what is in columns-1/label.npy"
-
-
-def test_a_missing_shard_is_told_once(small: Callable[[str, str], Path], tmp_path: Path) -> None:
-    """One damage is one problem, and `rawpack warm` names the file too."""
-    store = copied(small("memmap", "24"), tmp_path / "store")
-    (store / "shard-00000.npy").unlink()
-    ran = run_here("inspect", "--verify", store)
-    assert (ran.code, "1 problem\n" in ran.out) == (1, True)
-    ran = run_here("warm", store)
-    assert (ran.code, "shard-00000.npy is missing" in ran.err) == (1, True)
-
-
-def test_every_flipped_bit_in_compressed_pixels_is_refused(small: Callable[[str, str], Path], tmp_path: Path) -> None:
-    """A compressed piece carries its own checksum: reading it damaged is an error, also without verify=True."""
-    layout = next(name for name in FORMATS if "gzip" in name)
-    store = copied(small(layout, "24"), tmp_path / "store")
-    shard = next(store.glob("shard-*"))
-    offset, size = np.load(store / "columns-1" / "image.chunk.npy")[3].tolist()
-    whole, random = shard.read_bytes(), np.random.default_rng(5)
-    for _ in range(60):
-        damaged = bytearray(whole)
-        # Not in the two bytes of the header, whose level of compression means nothing.
-        damaged[offset + int(random.integers(2, size))] ^= 1 << int(random.integers(8))
-        shard.write_bytes(damaged)
-        with pytest.raises(DamagedStoreError):
-            Reader(store)[3]
-
-
 # ---------------------------------------------------------------------------------------------- doctor
 
 
@@ -473,28 +379,6 @@ def test_doctor_tells_about_the_machine() -> None:
     assert all(names for names in told["extras"].values())
     assert isinstance(told["gpu"], list)
     assert told["native"]["used"] == native.state()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a script that runs")
-@pytest.mark.parametrize(
-    ("says", "code", "gpus"),
-    [
-        ("GPU 0: NVIDIA H100 (UUID: GPU-1)\n  MIG 1g.10gb Device 0: (UUID: MIG-1)\n", 0,
-         ["GPU 0: NVIDIA H100 (UUID: GPU-1)", "MIG 1g.10gb Device 0: (UUID: MIG-1)"]),
-        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n\n", 9, []),
-        ("No devices were found\n", 6, []),
-    ],
-)  # fmt: skip
-def test_doctor_takes_no_error_for_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, code: int, gpus: list[str]
-) -> None:
-    """nvidia-smi prints what is wrong where it lists GPUs."""
-    script = tmp_path / "nvidia-smi"
-    script.write_text(f"#!/bin/sh\ncat {shlex.quote(str(tmp_path / 'says'))}\nexit {code}\n")
-    script.chmod(0o755)
-    (tmp_path / "says").write_text(says)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert json.loads(run_here("doctor", "--json").out)["gpu"] == gpus
 
 
 def test_doctor_says_what_is_wrong_with_a_chosen_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -524,16 +408,14 @@ def test_a_folder_of_images_is_told_how_to_become_a_store(tmp_path: Path) -> Non
 # ---------------------------------------------------------------------------------------------- bytes of the source
 
 
-@pytest.mark.parametrize("name", ["{}.jpg", "photos/{}.jpg"], ids=["shards", "archive"])
 @pytest.mark.parametrize("recorded", [True, False], ids=["now", "packed before it was recorded"])
-def test_images_in_archives_are_counted_once(tmp_path: Path, name: str, recorded: bool) -> None:
+def test_images_in_archives_are_counted_once(tmp_path: Path, recorded: bool) -> None:
     """`pack` and `inspect` say the same of how much was packed: the images, and not the archives with them too."""
     images = [encoded(picture(60, 80, i), "JPEG", quality=95) for i in range(20)]
     for k in range(2):
         members: dict[str, bytes | str] = {}
         for i in range(10 * k, 10 * k + 10):
-            members |= {name.format(f"{i:03}"): images[i]}
-            members |= {} if "/" in name else {f"{i:03}.cls": "1"}
+            members |= {f"{i:03}.jpg": images[i], f"{i:03}.cls": "1"}
         (tmp_path / f"a-{k}.tar").write_bytes(tar(members))
     store, total = tmp_path / "store", sum(map(len, images))
     said = run_here("pack", "--workers", 0, "--size", 16, tmp_path / "a-{0..1}.tar", store)

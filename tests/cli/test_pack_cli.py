@@ -10,8 +10,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,7 +19,7 @@ import numpy as np
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from folders import files_of, lmdb_values, rejects_of, settled, states_of
-from pictures import Pixels, picture, save
+from pictures import picture, save
 from PIL import Image
 from running import FORMATS, Ran, pack, run_command, run_here, started
 
@@ -108,28 +107,17 @@ def test_the_summary_tells_what_was_made(few: Path, tmp_path: Path) -> None:
 
 
 def test_the_line_of_python_names_fields_that_have_to_be_asked_for(tmp_path: Path) -> None:
-    """After boxes and texts were packed, the line that the summary shows gives batches with all fields; elsewhere it
-    names none."""
-    rows = [{"path": f"{i}.png", "label": "ab"[i % 2], "text": f"t{i}"} for i in range(4)]
-    boxes = [[[1, 2, 3, 4, 0]] * i for i in range(4)]
-    for i in range(4):
-        save(tmp_path / f"{i}.png", picture(20, 20, i))
-    (tmp_path / "all.jsonl").write_text(
-        "".join(json.dumps({**row, "boxes": found}) + "\n" for row, found in zip(rows, boxes, strict=True))
-    )
-    (tmp_path / "some.jsonl").write_text("".join(json.dumps({**row, "text": 1}) + "\n" for row in rows))
+    """After boxes and texts were packed, the line that the summary shows gives batches with all fields."""
+    lines = [{"path": f"{i}.png", "label": "a", "text": f"t{i}", "boxes": [[1, 2, 3, 4, 0]] * i} for i in range(4)]
+    for line in lines:
+        save(tmp_path / str(line["path"]), picture(20, 20, 0))
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     ran = here("--size", 16, "--field", "text:str", "--field", "boxes:xyxy", tmp_path / "all.jsonl", tmp_path / "store")
     assert ran.code == 0, ran
     (batch,) = batches_of(ran)
-    found = {
-        index: (text, len(boxes))
-        for index, text, boxes in zip(batch["index"].tolist(), batch["text"], batch["boxes"], strict=True)
-    }
-    assert found == {i: (f"t{i}", i) for i in range(4)}
+    found = zip(batch["index"].tolist(), batch["text"], map(len, batch["boxes"]), strict=True)
+    assert sorted(found) == [(i, f"t{i}", i) for i in range(4)]
     assert set(batch) == {"image", "label", "text", "boxes", "index"}
-    plain = here("--size", 16, "--field", "text:int64", tmp_path / "some.jsonl", tmp_path / "numbers").out
-    assert "read it" in plain
-    assert "fields=" not in plain
 
 
 @pytest.mark.parametrize(("name", "told"), [("shards.tar", True), ("set.ZIP/", True), ("tar", False)])
@@ -157,49 +145,40 @@ def test_quiet_says_nothing_but_errors(few: Path, tmp_path: Path) -> None:
     assert "rawpack: " in one_line(here("--quiet", *SHARD, few / "missing", tmp_path / "other"))
 
 
-def test_a_process_of_its_own_does_the_same(few: Path, tmp_path: Path, run_cli: Callable[..., Ran]) -> None:
+def test_a_process_of_its_own_does_the_same(few: Path, tmp_path: Path) -> None:
     """`python -m rawpack` exits 0 when done, 2 when asked wrongly, with the same words."""
-    ran = run_cli("pack", *SHARD, "--workers", 0, few, tmp_path / "store")
+    ran = run_command("pack", *SHARD, "--workers", 0, few, tmp_path / "store")
     assert ran.code == 0
     assert ran.out.startswith("Packed.\n")
     assert ran.err == f"rawpack: 6 images in 2 classes in {few}\n"
-    assert settled(tmp_path / "store") == settled(pack(few, tmp_path / "other", *SHARD))
-    ran = run_cli("pack", "--size", "big", few, tmp_path / "third")
+    ran = run_command("pack", "--size", "big", few, tmp_path / "other")
     assert ran.code == 2
     assert "--size 'big'" in one_line(ran)
-    assert not (tmp_path / "third").exists()
 
 
 def test_size_is_height_by_width_and_crop_is_not(tmp_path: Path) -> None:
-    """--size 24x16 is 24 high; --crop 10,2,30,20 cuts 30 wide and 20 high, 10 from the left and 2 from the top."""
-    pixels = picture(40, 60, 1)
-    save(tmp_path / "source" / "a.png", pixels)
-    sized = Reader(pack(tmp_path / "source", tmp_path / "sized", "--size", "24x16"))
-    assert sized[0]["image"].shape == (24, 16, 3)
-    cut = Reader(pack(tmp_path / "source", tmp_path / "cut", "--size", "keep", "--crop", "10,2,30,20"))
-    np.testing.assert_array_equal(cut[0]["image"], pixels[2:22, 10:40])
-
-
-def test_crop_comes_before_resizing_and_rejects_what_is_smaller(tmp_path: Path) -> None:
-    """A box that reaches beyond an image rejects it as crop_outside, whatever --size says."""
-    save(tmp_path / "source" / "large.png", picture(40, 60, 1))
-    save(tmp_path / "source" / "small.png", picture(15, 60, 1))
-    ran = here("--size", 8, "--crop", "0,0,60,16", "--max-rejects", 1, tmp_path / "source", tmp_path / "store")
-    assert ran.code == 0
-    assert [(one["key"], one["reason"]) for one in rejects_of(tmp_path / "store")] == [("small.png", "crop_outside")]
+    """--size 24x16 is 24 high; --crop 10,2,30,20 cuts 30 wide and 20 high, 10 from the left and 2 from the top, and
+    rejects a smaller image, whatever --size says."""
+    source, pixels = tmp_path / "source", picture(40, 60, 1)
+    save(source / "a.png", pixels)
+    assert Reader(pack(source, tmp_path / "sized", "--size", "24x16"))[0]["image"].shape == (24, 16, 3)
+    save(source / "small.png", picture(15, 60, 1))
+    cut = pack(source, tmp_path / "cut", "--size", "20x30", "--crop", "10,2,30,20", "--max-rejects", 1)
+    np.testing.assert_array_equal(Reader(cut)[0]["image"], pixels[2:22, 10:40])
+    assert [(one["key"], one["reason"]) for one in rejects_of(cut)] == [("small.png", "crop_outside")]
 
 
 def test_quality_and_subsampling_reach_the_jpeg_files(few: Path, tmp_path: Path) -> None:
     """A higher --quality makes larger files; --subsampling is what the JPEG headers say."""
-    size = {}
-    for quality, subsampling, sampling in ((50, "420", (2, 2)), (90, "422", (2, 1)), (95, "444", (1, 1))):
+    sizes = []
+    for quality, subsampling, sampling in ((50, "422", (2, 1)), (95, "444", (1, 1))):
         store = tmp_path / f"{quality}"
         pack(few, store, "--format", "lmdb", "--size", 64, "--quality", quality, "--subsampling", subsampling)
         (value, *_) = lmdb_values(store)
         with Image.open(io.BytesIO(value)) as image:
             assert image.layer[0][1:3] == sampling  # type: ignore[attr-defined]
-        size[quality] = len(value)
-    assert size[50] < size[90] < size[95]
+        sizes.append(len(value))
+    assert sizes[0] < sizes[1]
 
 
 # ---------------------------------------------------------------------------------------------- asked wrongly
@@ -208,27 +187,21 @@ def test_quality_and_subsampling_reach_the_jpeg_files(few: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--size", "0"], "--size 0"),
         (["--size", "224x"], "--size '224x'"),
-        (["--size", "99999"], "--size 99999"),
         (["--crop", "1,2,3"], "--crop '1,2,3'"),
-        (["--crop", "0,0,0,5"], "--crop 0,0,0,5"),
         (["--format", "lmdb", "--quality", "0"], "--quality '0'"),
-        (["--format", "lmdb", "--quality", "best"], "--quality 'best'"),
         (["--format", "lmdb", "--subsampling", "410"], "--subsampling '410'"),
         (["--quality", "90"], "--quality applies to --format lmdb only"),
         (["--compression", "gzip"],
          "--compression gzip applies to --format hdf5 only; --format memmap has --compression zstd"),
-        (["--format", "lmdb", "--chunk", "4"], "--chunk applies to --format hdf5 only"),
         (["--format", "hdf5", "--size", "keep", "--chunk", "4"], "--chunk"),
+        (["--format", "hdf5", "--chunk", "30000", "--shard-size", "16GiB"], "21,845 such images"),
         (["--size", "keep", "--fit", "stretch"], "--fit"),
         (["--fast", "--size", "keep"], "--fast"),
         (["--format", "lmdb", "--check", "structure"], "--check applies to files that are stored as they are"),
         (["--shard-size", "lots"], "--shard-size 'lots'"),
         # Before rawpack sees them:
         (["--format", "zip"], "--format"),
-        (["--chunk", "0"], "--chunk"),
-        (["--workers", "-1"], "--workers"),
         (["--max-rejects", "200%"], "--max-rejects"),
         (["--no-such-option"], "--no-such-option"),
     ],
@@ -254,28 +227,25 @@ def test_a_source_must_be_a_folder_with_images(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_a_destination_must_be_free(few: Path, tmp_path: Path) -> None:
-    """A folder with anything else in it, or a file, is refused by name and stays as it is."""
-    full, file = tmp_path / "full", tmp_path / "file"
-    full.mkdir()
-    (full / "thesis.txt").write_text("precious")
-    file.write_text("precious too")
+def test_a_destination_must_be_free_and_lie_apart_from_the_source(few: Path, tmp_path: Path) -> None:
+    """A folder with anything else in it, also one that looks like ours or lost its manifest, a file, the source, a
+    folder inside it or one around it, also through a link: refused by name, and stays as it is."""
+    for name in ("full/thesis.txt", "file", "foreign/.rawpack/mine", "foreign/shard-00000.npy", "bare/shard-00000.npy"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("precious")
+    (tmp_path / "bare" / ".rawpack").mkdir()
+    (tmp_path / "link").symlink_to(few)
+    headless = pack(few, tmp_path / "headless")
+    (headless / "store.json").unlink()
     before = states_of(tmp_path)
-    for destination, words in ((full, "thesis.txt"), (file, "is a file"), (file / "below", "is a file")):
+    assert "store.json" in refused(few, headless)
+    cases = {"full": "thesis.txt", "foreign": "contains other files", "bare": "contains other files"}
+    cases |= dict.fromkeys(("file", "file/below"), "is a file")
+    cases |= dict.fromkeys(("few", "few/store", "", "link", "link/deep/store", "few/../few"), "source")
+    for name, words in cases.items():
         for extra in ([], ["--restart"]):
-            assert words in refused(*extra, *SHARD, few, destination)
+            assert words in refused(*extra, *SHARD, few, tmp_path / name)
     assert states_of(tmp_path) == before
-
-
-def test_a_destination_must_lie_apart_from_the_source(few: Path, tmp_path: Path) -> None:
-    """The source itself, a folder inside it or one around it, also through a link, is refused."""
-    link = tmp_path / "link"
-    link.symlink_to(few)
-    before = states_of(tmp_path)
-    for destination in (few, few / "store", tmp_path, link, link / "deep" / "store", few / ".." / few.name):
-        assert "source" in refused(*SHARD, few, destination)
-    assert states_of(tmp_path) == before
-    assert not (few / "store").exists()
 
 
 def test_a_destination_must_be_writable(few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,15 +271,17 @@ def test_too_little_space_is_seen_before_anything_is_written(
 # ---------------------------------------------------------------------------------------------- again
 
 
-@pytest.mark.parametrize("options", [(), ("--workers", 2, "--max-rejects", "5%", "--strict")], ids=["same", "limits"])
-def test_a_finished_store_is_left_alone(few: Path, tmp_path: Path, options: tuple[object, ...]) -> None:
+def test_a_finished_store_is_left_alone(few: Path, tmp_path: Path) -> None:
     """The same command on a finished store says so, exits 0, and rewrites nothing; workers and limits are no part of
-    what it is."""
+    what it is, nor is what a run left that died before it had tidied up."""
     store = pack(few, tmp_path / "store", *SHARD)
     before = states_of(store)
-    ran = here(*options, *SHARD, few, store)
+    (store / ".rawpack").mkdir()
+    (store / ".rawpack" / "job").write_bytes(b"left behind")
+    ran = here("--workers", 2, "--max-rejects", "5%", "--strict", *SHARD, few, store)
     assert (ran.code, "complete already: 6 samples" in ran.out) == (0, True)
     assert states_of(store) == before
+    assert run_here("inspect", "--verify", store).code == 0
 
 
 @pytest.mark.parametrize(
@@ -317,10 +289,6 @@ def test_a_finished_store_is_left_alone(few: Path, tmp_path: Path, options: tupl
     [
         ("--format hdf5 --chunk 4 --compression gzip", "--format lmdb --quality 80",
          ["--size", "--format was hdf5"]),
-        ("--format hdf5", "--format hdf5 --compression gzip --chunk 8",
-         ["--compression was none", "--chunk was 1"]),
-        ("--format lmdb --size keep --quality keep", "--format lmdb --size keep --quality 85",
-         ["--quality was keep"]),
         ("--shard-size 1MiB --crop 0,0,9,8", "--fast", ["--crop was 0,0,9,8",
          "--shard-size was 1048576", "--fast was not given"]),
     ],
@@ -389,12 +357,10 @@ BAD = {
 LIMIT = ("--max-pixels", 400 * 300 - 1)
 
 
-@pytest.mark.parametrize(("layout", "workers"), [("memmap", 0), ("hdf5", 0), ("lmdb", 0), ("lmdb", 2)])
+@pytest.mark.parametrize(("layout", "workers"), [("memmap", 0), ("lmdb", 2)])
 def test_what_cannot_be_packed_is_listed_with_its_reason(tmp_path: Path, layout: str, workers: int) -> None:
-    """Truncated, empty, text named .jpg, more pixels than allowed: each has a line with key, code and detail.
-
-    Samples and rejects together are all images that were seen, and the others keep key and label.
-    """
+    """Truncated, empty, text named .jpg, more pixels than allowed: each has a line with key, code and detail, and the
+    others keep key and label."""
     source, store = bad_folder(tmp_path / "source"), tmp_path / "store"
     options = ["--json", "--max-rejects", "10%", *LIMIT, *FORMATS[layout], *SHARD, "--workers", workers]
     ran = run_here("pack", *options, source, store)
@@ -433,30 +399,7 @@ def test_too_many_rejects_leave_no_store_and_a_larger_limit_finishes_it(tmp_path
     assert settled(store) == settled(fresh)
 
 
-def test_identical_files_and_classes_of_one_are_counted_and_told(tmp_path: Path) -> None:
-    """Files of the same bytes, in one part or two and in several classes; classes with a single image, also where the
-    others of the class were rejected: in the summary and in `inspect`."""
-    source, store = tmp_path / "source", tmp_path / "store"
-    for i in range(70):
-        save(source / "many" / f"{i:03d}.jpg", picture(20, 24, i))
-    shutil.copy(source / "many" / "000.jpg", source / "many" / "001.jpg")
-    shutil.copy(source / "many" / "000.jpg", source / "many" / "069.jpg")
-    save(source / "other" / "of it.jpg", picture(20, 24, 70))
-    shutil.copy(source / "many" / "005.jpg", source / "other" / "005.jpg")
-    save(source / "single" / "one.png", picture(20, 24, 5))
-    save(source / "single too" / "one.png", picture(20, 24, 6))
-    (source / "single too" / "bad.jpg").write_text("no image")
-    (source / "all bad").mkdir()
-    (source / "all bad" / "bad.jpg").write_text("no image")
-    ran = here(*SHARD, "--max-rejects", 2, source, store)
-    assert ran.code == 0, ran.err
-    assert "duplicate files: 3\n" in ran.out
-    assert "classes with a single image: 2\n" in ran.out
-    counts = json.loads(run_here("inspect", "--json", store).out)["counts"]
-    assert (counts["identical_files"], counts["classes_of_one"]) == (3, 2)
-
-
-@pytest.mark.parametrize(("limit", "code"), [("3", 1), ("4", 0), ("5%", 1), ("6%", 0), ("0.06", 0)])
+@pytest.mark.parametrize(("limit", "code"), [("3", 1), ("4", 0), ("5%", 1), ("0.06", 0)])
 def test_the_limit_is_a_share_or_a_number(tmp_path: Path, limit: str, code: int) -> None:
     """Of 74 images with 4 rejects: numbers count images, shares below 1 and percentages count parts of the whole."""
     source = bad_folder(tmp_path / "source")
@@ -481,16 +424,11 @@ def test_a_part_without_one_good_image_makes_no_shard(tmp_path: Path) -> None:
     (source / "class 0b").mkdir()
     for i in range(200):
         (source / "class 0b" / f"{i:04d}.jpg").write_text("no image")
-    for layout in ("memmap", "hdf5-gzip", "lmdb"):
-        store = pack(source, tmp_path / layout, "--max-rejects", "100%", *FORMATS[layout], *SHARD)
-        reader = Reader(store)
-        assert len(reader) == 140
-        assert [int(label) for batch in reader.batches(32, workers=0) for label in batch["label"]] == [0] * 70 + [
-            2
-        ] * 70
-        assert len(rejects_of(store)) == 200
-        assert len(list(store.glob("shard-*"))) < 6
-        assert run_here("inspect", "--verify", store).code == 0
+    store = pack(source, tmp_path / "store", "--max-rejects", "100%", *FORMATS["hdf5-gzip"], *SHARD)
+    assert Reader(store).column("label").tolist() == [0] * 70 + [2] * 70
+    assert len(rejects_of(store)) == 200
+    assert len(list(store.glob("shard-*"))) < 6
+    assert run_here("inspect", "--verify", store).code == 0
 
 
 def test_a_source_of_bad_files_alone_makes_no_store(tmp_path: Path) -> None:
@@ -506,26 +444,19 @@ def test_a_source_of_bad_files_alone_makes_no_store(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- passed through
 
 
-def mixed_folder(root: Path) -> tuple[Path, list[str]]:
-    """Images of every kind, and the names of those whose bytes may pass through."""
-    color: Pixels = picture(40, 56, 1)
-    upright, turned = Image.Exif(), Image.Exif()
-    upright[0x0112], turned[0x0112] = 1, 6
-    save(root / "a baseline.jpg", color)
-    save(root / "b grey.jpg", color[..., 0])
-    save(root / "c progressive.jpg", color, progressive=True)
-    save(root / "d upright.jpg", color, exif=upright)
-    save(root / "e turned.jpg", color, exif=turned)
-    save(root / "f lossless.png", color)
-    Image.fromarray(np.dstack([color, color[..., 0]]), "CMYK").save(root / "g ink.jpg", quality=95)
-    return root, ["a baseline.jpg", "b grey.jpg", "c progressive.jpg", "d upright.jpg"]
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_quality_keep_passes_jpeg_files_through(tmp_path: Path) -> None:
     """8-bit grey and YCbCr JPEGs that stand upright are stored byte for byte; the others are re-encoded and counted."""
-    source, passing = mixed_folder(tmp_path / "source")
-    store = tmp_path / "store"
+    source, store, color = tmp_path / "source", tmp_path / "store", picture(40, 56, 1)
+    upright, turned = Image.Exif(), Image.Exif()
+    upright[0x0112], turned[0x0112] = 1, 6
+    save(source / "passes baseline.jpg", color)
+    save(source / "passes grey.jpg", color[..., 0])
+    save(source / "passes progressive.jpg", color, progressive=True)
+    save(source / "passes upright.jpg", color, exif=upright)
+    save(source / "turned.jpg", color, exif=turned)
+    save(source / "lossless.png", color)
+    Image.fromarray(np.dstack([color, color[..., 0]]), "CMYK").save(source / "ink.jpg", quality=95)
     ran = here("--json", "--format", "lmdb", "--size", "keep", "--quality", "keep", source, store)
     assert ran.code == 0, ran.err
     counts = json.loads(ran.out)["counts"]
@@ -534,23 +465,14 @@ def test_quality_keep_passes_jpeg_files_through(tmp_path: Path) -> None:
     for i, value in enumerate(values):
         key = reader[i]["key"]
         data = (source / key).read_bytes()
-        assert (value == data) == (key in passing)
+        assert (value == data) == key.startswith("passes")
         with Image.open(io.BytesIO(data)) as image:
-            size = image.size if key != "e turned.jpg" else image.size[::-1]
+            size = image.size if key != "turned.jpg" else image.size[::-1]
         assert reader[i]["image"].shape == (size[1], size[0], 3)
         with Image.open(io.BytesIO(value)) as stored:
             assert stored.size == size
             pixels = np.asarray(stored.convert("RGB"), int)
         assert np.abs(pixels - reader[i]["image"]).max() <= 2
-
-
-def test_quality_keep_re_encodes_what_the_recipe_changes(few: Path, tmp_path: Path) -> None:
-    """With a crop or a size nothing can pass through: all is re-encoded, and counted."""
-    for options in (["--size", "keep", "--crop", "0,0,8,8"], ["--size", "16"]):
-        store = tmp_path / options[1]
-        ran = here("--json", "--format", "lmdb", "--quality", "keep", *options, few, store)
-        counts = json.loads(ran.out)["counts"]
-        assert (counts.get("passed_through", 0), counts["reencoded"]) == (0, 6)
 
 
 # ---------------------------------------------------------------------------------------------- stopped in the middle
@@ -567,23 +489,13 @@ def children(pid: int) -> list[psutil.Process]:
     return list(psutil.Process(pid).children(recursive=True))
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """A child gets Ctrl-C's signal even where these tests run in the background of a shell, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_ctrl_c_stops_and_says_how_to_go_on(tmp_path: Path, lasting: Path, workers: int) -> None:
     """Ctrl-C long before the end of a run: it ends at once with 130, one line says what is kept, no process is left."""
     store = tmp_path / "store"
     shard = ("--shard-size", 1) if workers else ()
-    with interruptible(), started("pack", "--workers", workers, "--size", 64, *shard, lasting, store) as run:
+    with started("pack", "--workers", workers, "--size", 64, *shard, lasting, store) as run:
         until(lambda: any((store / ".rawpack").glob("*.done" if workers else "shard-*")), run)
         below = children(run.pid)
         assert len(below) >= workers
@@ -611,35 +523,6 @@ def test_two_runs_into_one_destination_do_not_mix(tmp_path: Path, lasting: Path)
         assert any((store / ".rawpack").glob("shard-*"))
 
 
-def test_nothing_outside_the_destination_is_touched(tmp_path: Path) -> None:
-    """Packing leaves the source, the temporary folder, the home and the working folder as they were."""
-    around = tmp_path / "around"
-    source = bad_folder(around / "source")
-    for name in ("tmp", "home", "cwd"):
-        (around / name).mkdir()
-        (around / name / "data").mkdir()
-        (around / name / "data" / "precious").write_text("keep me")
-    before, folders = states_of(around), {path: path.stat().st_mtime_ns for path in around.rglob("*") if path.is_dir()}
-    where = {"TMPDIR": str(around / "tmp"), "HOME": str(around / "home"), "XDG_CACHE_HOME": str(around / "home")}
-    ran = run_command(
-        "pack", "--workers", 2, "--max-rejects", "10%", *LIMIT, *FORMATS["lmdb"], *SHARD, source, tmp_path / "store",
-        **where,
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    assert states_of(around) == before
-    assert {path: path.stat().st_mtime_ns for path in around.rglob("*") if path.is_dir()} == folders
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["around", "store"]
-
-
-def test_a_finished_store_has_no_leftovers(few: Path, tmp_path: Path) -> None:
-    """Nothing but the files of the format stays in the destination."""
-    for layout, suffix in (("memmap", "npy"), ("hdf5", "h5"), ("lmdb", "lmdb")):
-        store = pack(few, tmp_path / layout, *FORMATS[layout], *SHARD)
-        assert sorted(path.name for path in store.iterdir()) == [
-            "columns-1", "provenance.json", "provenance.npy", "rejects.jsonl", f"shard-00000.{suffix}", "store.json",
-        ]  # fmt: skip
-
-
 def test_an_unfinished_store_goes_on_only_with_the_same_job(tmp_path: Path) -> None:
     """A run that was stopped does not go on with another recipe or source: what differs is named."""
     source, store = bad_folder(tmp_path / "source"), tmp_path / "store"
@@ -656,17 +539,13 @@ def test_an_unfinished_store_goes_on_only_with_the_same_job(tmp_path: Path) -> N
 
 
 def test_a_bare_command_shows_how_to_use_it() -> None:
-    """Who names nothing to work on reads the help of `rawpack`, or the examples of its command, with exit code 2."""
-    bare, asked = run_here(), run_here("--help")
-    assert (bare.code, bare.out, bare.err) == (2, "", asked.out)
+    """Who names nothing to work on reads the help of `rawpack`, or an example of its command, with exit code 2."""
+    assert run_here() == Ran(2, "", run_here("--help").out)
     for name in ("pack", "inspect", "plan", "merge"):
-        bare, asked = run_here(name), run_here(name, "--help")
+        bare = run_here(name)
         assert (bare.code, bare.out) == (2, "")
         assert bare.err.startswith(f"rawpack: {name} needs ")
-        example = bare.err.splitlines()[2]
-        assert example.startswith(f"  rawpack {name} ")
-        assert example in asked.out
-    assert run_here("doctor").code == 0
+        assert f"\n  rawpack {name} " in bare.err
 
 
 def test_strict_holds_for_what_an_earlier_run_rejected(few: Path, tmp_path: Path) -> None:
@@ -678,38 +557,6 @@ def test_strict_holds_for_what_an_earlier_run_rejected(few: Path, tmp_path: Path
     assert not (begun / "store.json").exists()
     assert here("--max-rejects", "1", few, whole).code == 0
     assert "--strict" in refused("--strict", "--max-rejects", "1", few, whole, code=1)
-
-
-def test_a_folder_with_a_name_like_ours_is_not_touched(few: Path, tmp_path: Path) -> None:
-    """A `.rawpack` that no run of ours made does not make a folder ours, with or without --restart."""
-    foreign = tmp_path / "foreign"
-    (foreign / ".rawpack").mkdir(parents=True)
-    (foreign / ".rawpack" / "mine").write_text("x")
-    (foreign / "shard-00000.npy").write_text("hi")
-    for with_a_file in (True, False):
-        before = files_of(foreign)
-        for options in ((), ("--restart",)):
-            assert "contains other files" in refused(*options, few, foreign)
-        assert files_of(foreign) == before
-        if with_a_file:
-            (foreign / ".rawpack" / "mine").unlink()
-
-
-def test_a_chunk_that_hdf5_cannot_hold_is_refused_at_once(few: Path, tmp_path: Path) -> None:
-    """Before anything is packed, with the number that it can hold; one beyond the shard's images is cut to them."""
-    words = "21,845 such images"
-    assert words in refused("--format", "hdf5", "--chunk", 30_000, "--shard-size", "16GiB", few, tmp_path / "store")
-    assert not (tmp_path / "store").exists()
-    assert here("--format", "hdf5", "--chunk", 30_000, few, tmp_path / "store").code == 0
-
-
-def test_a_store_without_its_manifest_is_not_touched(few: Path, tmp_path: Path) -> None:
-    """Where only store.json is gone, nobody can tell what the rest is: it is left, and the cure is told."""
-    store = pack(few, tmp_path / "store")
-    (store / "store.json").unlink()
-    before = files_of(store)
-    assert "store.json" in refused(few, store)
-    assert files_of(store) == before
 
 
 @pytest.mark.parametrize(
@@ -732,12 +579,6 @@ def test_a_damaged_store_is_not_called_complete(
     assert (file in line, "--restart" in line) == (True, True)
     assert here("--restart", few, store).code == 0
     assert settled(store) == whole
-
-
-def test_dry_run_refuses_what_packing_would(few: Path, tmp_path: Path) -> None:
-    """A dry run with another recipe than the finished store's is refused as the run itself is."""
-    store = pack(few, tmp_path / "store")
-    assert "size" in refused("--dry-run", "--size", "8", few, store)
 
 
 def test_a_restart_counts_what_it_frees(few: Path, tmp_path: Path) -> None:

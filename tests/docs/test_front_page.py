@@ -84,20 +84,6 @@ def test_the_charts_show_recorded_figures(theme: str) -> None:
         assert max(others, key=lambda name: others[name]) in rows
 
 
-@pytest.mark.parametrize("chart", ["training", "recipe"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_chart_has_a_title_a_unit_and_a_machine(chart: str, theme: str) -> None:
-    text = (DOCS / f"{chart}-{theme}.svg").read_text("utf-8")
-    title, machine = re.findall(r"<text[^>]*>([^<]*)</text>", text)[:2]
-    assert "images per second" in title
-    assert f"docs/{chart}-{theme}.svg" in README
-    if chart == "training":
-        assert machine == f"{TRAINING['machine']['gpu']}, {TRAINING['machine']['cpus']} CPU cores"
-    else:
-        cpus, name = re.findall(r"on (\d+) CPUs \(([^)]*)\)", COMPARED)[0]
-        assert machine == f"{cpus} CPU cores, {name}"
-
-
 def test_what_the_first_sentences_claim_is_what_the_charts_show() -> None:
     """Times and shares are quotients of the bars."""
     opening = " ".join(README.partition("## Start")[0].split())
@@ -145,18 +131,6 @@ def test_no_quantity_has_two_values() -> None:
     """No other figures of speed than those that the tests above compare: none in the rest of the page."""
     rest = README[README.index("## Start") : README.index("<!-- size:begin -->")] + README.partition("size:end")[2]
     assert re.findall(r"\d[\d,.]* (?:times|images/s)|\d+%", rest) == []
-
-
-def test_the_page_is_short_and_says_two_commands_first() -> None:
-    """The first installs what the others need: the extra of `plan --html` too."""
-    lines = README.splitlines()
-    assert len(lines) <= 110
-    assert "[Documentation](docs/README.md)" in "\n".join(lines[:20])
-    typed = re.findall(r"^\$ (\S+)", README, re.MULTILINE)
-    assert typed[:2] == ["scripts/demo", "scripts/test"]
-    assert "--html" in README
-    assert 'make_venv .demo/venv "$root" "[report]"' in (ROOT / "scripts" / "demo").read_text("utf-8")
-    assert all("report" in extras for extras in re.findall(r"pip install '\.(\[[^\]]*\])?'", README))
 
 
 def test_no_recording_shows_a_failure() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,21 +60,4 @@ def test_notebooks_run(path: Path, execute: Callable[[Any], Any]) -> None:
     assert make_notebooks.words_of(run) == make_notebooks.words_of(stored), "run python scripts/make_notebooks.py"
     streams = [one.get("name") for cell in run.cells for one in cell.get("outputs", [])]
     assert "stderr" not in streams
-
-
-@pytest.mark.parametrize("path", make_notebooks.NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_are_easy_to_read(path: Path) -> None:
-    """A code host shows them: small, with outputs, with text before the first cell, and nothing of who ran them."""
-    notebook = json.loads(path.read_text("utf-8"))
-    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert path.stat().st_size < 200_000
-    assert len(notebook["cells"]) <= 25
-    assert notebook["cells"][0]["cell_type"] == "markdown"
-    assert sum(bool(cell["outputs"]) for cell in code) > len(code) / 2
-    assert all(cell["metadata"] == {} for cell in notebook["cells"])
-    assert "/tmp/" not in path.read_text("utf-8")
-
-
-def test_there_are_five() -> None:
-    """One for each group of users."""
-    assert len(make_notebooks.NOTEBOOKS) == 5
+    assert path.stat().st_size < 200_000, "a code host does not show it"

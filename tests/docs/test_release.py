@@ -11,15 +11,13 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import make_addresses
 import pytest
 import release_ready
 from folders import files_of
-
-from rawpack import native
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
@@ -67,57 +65,50 @@ def live_at(root: Path, home: str) -> None:
         path.write_text(new, "utf-8")
 
 
-def test_what_is_ready_may_be_released(ready: Path) -> None:
-    """Nothing is in the way, also where the version's tag is this commit already."""
+def released(checkout: Path, *words: Path | str, **variables: str) -> str:
+    """What `scripts/release` says, which is to fail before it builds anything."""
+    ran = subprocess.run(
+        [checkout / "scripts" / "release", *words], env=os.environ | variables, capture_output=True, encoding="utf-8",
+        check=False,
+    )  # fmt: skip
+    assert ran.returncode == 1
+    assert "== build" not in ran.stdout
+    assert not (checkout / "dist").exists()
+    return ran.stderr
+
+
+def test_what_is_ready_may_be_released_once(ready: Path) -> None:
+    """Nothing is in the way, also where the version's tag is this commit already; it may not be another one."""
     assert release_ready.reasons(ready) == []
     git(ready, "tag", f"v{VERSION}")
     assert release_ready.reasons(ready) == []
+    git(ready, "commit", "--allow-empty", "--quiet", "--message", "more")
+    (reason,) = release_ready.reasons(ready)
+    assert f"the tag v{VERSION} is another commit" in reason.text
 
 
-def without_urls(root: Path) -> None:
-    replace(root / "pyproject.toml", re.escape(URLS), "")
+MISSING = [
+    ("pyproject.toml", re.escape(URLS), "", "no https:// address for Source, Documentation, Issues, Changelog", True),
+    ("pyproject.toml", f'"{HOME}/issues"', '"to be announced"', "no https:// address for Issues$", True),
+    (".github/SECURITY.md", "Contact: .*", "", "SECURITY.md: no line `Contact: `", True),
+    ("CITATION.cff", "repository-code: .*", "", "CITATION.cff: no line `repository-code: `", True),
+    ("pyproject.toml", r'(?m)^home = ".*?"', 'home = "https://github.com/other/rawpack"',
+     "pyproject.toml, CITATION.cff, README.md, table.ipynb: not as home", True),
+    ("CHANGELOG.md", "2026-12-24", "unreleased", "CHANGELOG.md: .* has `unreleased` where its date belongs", True),
+    ("pyproject.toml", f'version = "{VERSION}"', 'version = "7.0.0"', r"CHANGELOG.md: no heading `## \[7.0.0\]", False),
+    ("CITATION.cff", f"version: {VERSION}", "version: 7.0.0",
+     f"CITATION.cff: version 7.0.0, and pyproject.toml has {VERSION}", False),
+]  # fmt: skip
 
 
-def one_url_that_is_none(root: Path) -> None:
-    replace(root / "pyproject.toml", f'"{HOME}/issues"', '"to be announced"')
-
-
-def without_contact(root: Path) -> None:
-    replace(root / ".github" / "SECURITY.md", "Contact: .*", "")
-
-
-def without_code(root: Path) -> None:
-    replace(root / "CITATION.cff", "repository-code: .*", "")
-
-
-def with_another_home(root: Path) -> None:
-    replace(root / "pyproject.toml", r'(?m)^home = ".*?"', 'home = "https://github.com/other/rawpack"')
-
-
-def without_date(root: Path) -> None:
-    replace(root / "CHANGELOG.md", "2026-12-24", "unreleased")
-
-
-def raised(root: Path) -> None:
-    replace(root / "pyproject.toml", f'version = "{VERSION}"', 'version = "7.0.0"')
-
-
-def cited_otherwise(root: Path) -> None:
-    replace(root / "CITATION.cff", f"version: {VERSION}", "version: 7.0.0")
-
-
-KNOWN_ON_THE_DAY: dict[Callable[[Path], None], str] = {
-    without_urls: "no https:// address for Source, Documentation, Issues, Changelog",
-    one_url_that_is_none: "no https:// address for Issues$",
-    without_contact: r"SECURITY.md: no line `Contact: `",
-    without_code: "CITATION.cff: no line `repository-code: `",
-    with_another_home: "pyproject.toml, CITATION.cff, README.md, table.ipynb: not as home",
-    without_date: "CHANGELOG.md: .* has `unreleased` where its date belongs",
-}
-NEVER: dict[Callable[[Path], None], str] = {
-    raised: r"CHANGELOG.md: no heading `## \[7.0.0\]",
-    cited_otherwise: f"CITATION.cff: version 7.0.0, and pyproject.toml has {VERSION}",
-}
+@pytest.mark.parametrize(("name", "pattern", "new", "why", "known"), MISSING)
+def test_what_is_missing_is_named(name: str, pattern: str, new: str, why: str, known: bool, ready: Path) -> None:
+    """The file, what is missing there, and whether a dry run does without."""
+    replace(ready / name, pattern, new)
+    git(ready, "commit", "--all", "--quiet", "--message", "spoiled")
+    reason = release_ready.reasons(ready)[0]
+    assert re.search(why, reason.text)
+    assert reason.known_on_the_day == known
 
 
 def test_one_line_makes_all_addresses(ready: Path) -> None:
@@ -146,16 +137,6 @@ def test_one_line_makes_all_addresses(ready: Path) -> None:
     assert [path for path, old, new in make_addresses.written(ROOT) if old != new] == [], "scripts/make_addresses.py"
 
 
-@pytest.mark.parametrize("spoil", [*KNOWN_ON_THE_DAY, *NEVER])
-def test_what_is_missing_is_named(spoil: Callable[[Path], None], ready: Path) -> None:
-    """The file, what is missing there, and whether a dry run does without."""
-    spoil(ready)
-    git(ready, "commit", "--all", "--quiet", "--message", "spoiled")
-    reason = release_ready.reasons(ready)[0]
-    assert re.search((KNOWN_ON_THE_DAY | NEVER)[spoil], reason.text)
-    assert reason.known_on_the_day == (spoil in KNOWN_ON_THE_DAY)
-
-
 def test_a_tree_that_is_not_as_committed_is_refused(ready: Path) -> None:
     """A changed file, and one that git does not know."""
     (ready / "more.py").write_text("")
@@ -166,25 +147,25 @@ def test_a_tree_that_is_not_as_committed_is_refused(ready: Path) -> None:
     )
 
 
-def test_a_version_that_was_released_is_refused(ready: Path) -> None:
-    """Its tag is another commit."""
-    git(ready, "tag", f"v{VERSION}")
-    git(ready, "commit", "--allow-empty", "--quiet", "--message", "more")
-    (reason,) = release_ready.reasons(ready)
-    assert f"the tag v{VERSION} is another commit" in reason.text
-
-
-@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
-def test_the_command_builds_nothing_before_all_is_ready(dry: list[str], ready: Path) -> None:
-    """`scripts/release` names all that is missing, and ends; a dry run calls what may wait by another name."""
-    without_urls(ready)
-    ran = subprocess.run([ready / "scripts" / "release", *dry], capture_output=True, encoding="utf-8", check=False)
-    assert ran.returncode == 1
-    assert ("before the release: " if dry else "not ready: ") + "pyproject.toml: [project.urls]" in ran.stderr
-    assert "not ready: git: 1 files are not as committed, such as pyproject.toml" in ran.stderr
-    assert ran.stderr.endswith("release: nothing was built, see above\n")
-    assert "== build" not in ran.stdout
-    assert not (ready / "dist").exists()
+def test_the_command_builds_nothing_before_all_is_ready(ready: Path, tmp_path: Path) -> None:
+    """`scripts/release` names all that is missing, and ends: a dry run calls what may wait by another name. So it does
+    without a wheel for each platform that this machine cannot compile for; and `--dryrun` is no release."""
+    for name in ("scripts/wheels.py", "reader/native/build.py", "reader/rawpack/native/__init__.py"):
+        (ready / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, ready / name)
+    git(ready, "add", "--all")
+    git(ready, "commit", "--quiet", "--message", "more")
+    (tmp_path / "wheels").mkdir()
+    said = released(ready, tmp_path / "wheels", PYTHONDONTWRITEBYTECODE="1", CC="/nowhere/cc")
+    assert re.match(r"no wheel for .*macosx_11_0_arm64.*\.github/workflows/wheels\.yml", said)
+    assert said.endswith("release: nothing was built, see above\n")
+    replace(ready / "pyproject.toml", re.escape(URLS), "")
+    for words, called in (((), "not ready: "), (("--dry-run",), "before the release: ")):
+        said = released(ready, *words)
+        assert f"{called}pyproject.toml: [project.urls]" in said
+        assert "not ready: git: 1 files are not as committed, such as pyproject.toml" in said
+        assert said.endswith("release: nothing was built, see above\n")
+    assert released(ready, "--dryrun") == "release: --dryrun: expected --dry-run or a folder of wheels\n"
 
 
 def test_what_builds_a_release_is_pinned_with_hashes() -> None:
@@ -205,45 +186,14 @@ def test_what_builds_a_release_is_pinned_with_hashes() -> None:
     assert "--no-isolation" in scripts
 
 
-def test_the_command_builds_nothing_without_wheels_of_all_platforms(ready: Path, tmp_path: Path) -> None:
-    """It names those that this machine cannot compile and that are not in the folder."""
-    for name in ("scripts/wheels.py", "reader/native/build.py", "reader/rawpack/native/__init__.py"):
-        (ready / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, ready / name)
-    git(ready, "add", "--all")
-    git(ready, "commit", "--quiet", "--message", "more")
-    (tmp_path / "wheels").mkdir()
-    variables = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "CC": "/nowhere/cc"}
-    for folder in ([], [tmp_path / "wheels"]):
-        ran = subprocess.run(
-            [ready / "scripts" / "release", *folder], env=variables, capture_output=True, encoding="utf-8", check=False,
-        )  # fmt: skip
-        assert ran.returncode == 1
-        assert re.match(r"no wheel for .*macosx_11_0_arm64.*\.github/workflows/wheels\.yml", ran.stderr)
-        assert ran.stderr.endswith("release: nothing was built, see above\n")
-        assert "== build" not in ran.stdout
-
-
-def test_other_arguments_are_refused(ready: Path) -> None:
-    """So that --dryrun is no release."""
-    ran = subprocess.run(
-        [ready / "scripts" / "release", "--dryrun"], capture_output=True, encoding="utf-8", check=False
-    )
-    assert (ran.returncode, ran.stderr) == (1, "release: --dryrun: expected --dry-run or a folder of wheels\n")
-
-
 # ---------------------------------------------------------------------------------------------- what is built
 
+
 JUNK = (
-    "notes.txt",
-    ".venv/lib/x.py",
-    "build/x.py",
-    "dist/old.whl",
-    "tests/__pycache__/x.pyc",
-    "scripts/.ruff_cache/x",
-    ".env",
-    "reader/rawpack/native/_core-0-linux-other.so",
-)
+    "notes.txt", ".venv/lib/x.py", "build/x.py", "dist/old.whl", "tests/__pycache__/x.pyc", "scripts/.ruff_cache/x",
+    ".env", "reader/rawpack/native/_core-0-linux-other.so",
+)  # fmt: skip
+WHEEL = f"rawpack-{VERSION}-py3-none-any.whl"
 
 
 def included() -> Iterator[Path]:
@@ -261,14 +211,10 @@ def included() -> Iterator[Path]:
                 yield path
 
 
-QUICK = {} if os.environ.get("RAWPACK_SOAK") else {"CC": """sh -c 'exec cc "$@" -O0' cc"""}
-"""The native core is compiled in half of the time."""
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two folders with an sdist and a wheel each: of copies of the checkout in other places, with other times, rights
-    and umask, one of them with files that nobody wants."""
+    and umask, one of them with files that nobody wants. tests/native/test_build.py has the native core built twice."""
     made = []
     for turn, umask in enumerate((0o022, 0o077)):
         copy = tmp_path_factory.mktemp(f"copy {turn}") / "rawpack"
@@ -285,21 +231,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             (copy / name).write_text("junk")
         made.append(copy.parent / "dist")
         subprocess.run(
-            [sys.executable, "-m", "hatchling", "build", "--directory", made[-1]], cwd=copy, umask=umask,
-            env=os.environ | {"SOURCE_DATE_EPOCH": "1766000000"} | QUICK, check=True, capture_output=True,
+            [sys.executable, "-m", "hatchling", "build", "--directory", made[-1]], cwd=copy, umask=umask, check=True,
+            env=os.environ | {"SOURCE_DATE_EPOCH": "1766000000", "RAWPACK_NATIVE_BUILD": "never"}, capture_output=True,
         )  # fmt: skip
     return made
-
-
-def wheel_of(built: list[Path]) -> Path:
-    (wheel,) = built[0].glob(f"rawpack-{VERSION}-py3-none-*.whl")
-    return wheel
 
 
 def test_two_builds_give_the_same_bytes(built: list[Path]) -> None:
     """Whoever builds the commit can compare the sdist and the wheel with those that were published."""
     first, second = map(files_of, built)
-    assert sorted(first) == [wheel_of(built).name, f"rawpack-{VERSION}.tar.gz"]
+    assert sorted(first) == [WHEEL, f"rawpack-{VERSION}.tar.gz"]
     assert {name: data == second[name] for name, data in first.items()} == dict.fromkeys(first, True)
 
 
@@ -312,14 +253,12 @@ def test_the_sdist_has_what_builds_and_tests_and_nothing_else(built: list[Path])
 
 
 def test_the_wheel_has_both_packages_and_nothing_else(built: list[Path]) -> None:
-    """Modules, templates, and `py.typed` of both; besides these metadata and the license, and the native core where
-    there is a compiler."""
-    with zipfile.ZipFile(wheel_of(built)) as wheel:
+    """Modules, templates, and `py.typed` of both; besides these metadata and the license."""
+    with zipfile.ZipFile(built[0] / WHEEL) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         licensed = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
     tops = (ROOT / "reader" / "rawpack", ROOT / "packer" / "rawpack_packer")
     files = [path for top in tops for path in top.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     python = {path.relative_to(ROOT).as_posix().partition("/")[2] for path in files if path.name[:6] != "_core-"}
-    pure = wheel_of(built).name.endswith("-py3-none-any.whl")
-    assert names == python | (set() if pure else {f"rawpack/native/{native.LIBRARY.name}"})
+    assert names == python
     assert len(licensed) == 1

@@ -12,7 +12,7 @@ import compare_robots
 import cv2
 import numpy as np
 import pytest
-from compare_stores import MEAN, STD, Files
+from compare_stores import Files
 from pictures import picture, save
 from running import environment, run_here
 
@@ -40,18 +40,6 @@ def test_compare_stores(tmp_path: Path) -> None:
         times = float(packed[-1].removesuffix(" times").replace(",", ""))
         rates = [float(row[2].replace(",", "")) for row in (files, packed)]
         assert abs(times - rates[1] / rates[0]) <= 0.05 * times + 0.06
-
-
-def test_augmented_files_are_what_the_store_gives(tmp_path: Path) -> None:
-    """Float32, channels first, normalized: an image of one color stays that color, wherever it is cropped."""
-    save(tmp_path / "photos" / "a.png", np.full((90, 120, 3), (10, 200, 60), np.uint8))
-    run_here("pack", "--size", "48", tmp_path / "photos", tmp_path / "store")
-    asked = Namespace(source=tmp_path / "photos", stores=[tmp_path / "store"], augment=True)
-    mine = Files(asked)[0]
-    assert mine.shape == (3, 42, 42)
-    assert mine.dtype == np.float32
-    expected = [(value / 255 - mean) / std for value, mean, std in zip((10, 200, 60), MEAN, STD, strict=True)]
-    np.testing.assert_allclose(mine, np.broadcast_to(np.reshape(expected, (3, 1, 1)), mine.shape), atol=1e-5)
 
 
 def test_the_files_are_read_as_the_store_has_them(tmp_path: Path) -> None:

@@ -8,16 +8,14 @@ import importlib
 import json
 import re
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from publishing import api, searching, staging
+from publishing import api, searching
 from publishing.checking import broken
-from publishing.docstrings import as_rst
-from publishing.navigation import HOME, names, sections
+from publishing.navigation import HOME, names
 from publishing.plain import write_plain
-from publishing.staging import Sources, stage
+from publishing.staging import stage
 
 import rawpack
 import rawpack.transforms
@@ -41,33 +39,6 @@ def test_every_page_has_one_place() -> None:
     text = (DOCS / "README.md").read_text("utf-8")
     links = Counter((DOCS / path).resolve() for path in re.findall(r"\]\(([^)#]+)\)", text))
     assert links == Counter(PAGES)
-
-
-def test_sections_are_those_of_the_list_of_pages() -> None:
-    """A section for each heading, with the pages that it links to in their order, named without "how to"."""
-    text = (DOCS / "README.md").read_text("utf-8")
-    found = sections()
-    assert [section.title for section in found] == re.findall(r"^## (.*)$", text, re.MULTILINE)
-    train = next(section for section in found if section.title == "Train")
-    assert train.pages[:2] == (
-        (DOCS / "how-to" / "which-line.md", "Which line do I change?"),
-        (DOCS / "how-to" / "train-with-pytorch.md", "Train with PyTorch"),
-    )
-    assert [len(section.pages) for section in found] == [
-        len(re.findall(r"\]\([^)#]+\)", part)) for part in text.split("\n## ")[1:]
-    ]
-
-
-def test_a_section_lists_its_pages(staged: Path) -> None:
-    """Its page has a line for each row of the list of pages, with the same links and words, and no table."""
-    text = (DOCS / "README.md").read_text("utf-8")
-    for section, part in zip(sections(), text.split("\n## ")[1:], strict=True):
-        page = (staged / f"{section.name}.md").read_text("utf-8")
-        lines = [line for line in page.splitlines() if line.startswith("- [")]
-        rows = [row.strip("| ").split(" | ") for row in part.splitlines() if row.startswith("| ")][1:]
-        assert [line.endswith(f": {want}") for line, (want, _) in zip(lines, rows, strict=True)] == [True] * len(rows)
-        assert [line.count("](") for line in lines] == [links.count("](") for _, links in rows]
-        assert "|" not in page.replace("`|`", "")
 
 
 def test_every_source_is_in_one_toctree(staged: Path) -> None:
@@ -110,61 +81,13 @@ def test_pages_are_those_of_the_repository(staged: Path) -> None:
             assert words((staged / f"{name}.md").read_text("utf-8")) == words(page.read_text("utf-8")), name
 
 
-def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
-    """Of a page to a file that does not exist."""
-    page = tmp_path / "page.md"
-    page.write_text("[there](missing.md)")
-    with pytest.raises(FileNotFoundError, match=r"missing\.md, which is not a file"):
-        Sources(tmp_path / "out", {page: "page"}).write(page)
-
-
-def test_what_only_a_site_needs_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks have their language alone, comments are gone, a picture is shown by the page's own colors, a drawing for
-    light pages has a light ground. Code stays as it is, even if it looks like one of these."""
-    (tmp_path / "light.svg").write_text("<svg/>")
-    (tmp_path / "both.svg").write_text("<svg><style>@media (prefers-color-scheme: dark) {}</style></svg>")
-    page = tmp_path / "page.md"
-    page.write_text(
-        "<!-- notest: why -->\n```console notest\n$ echo '[a](b.md) <!-- c -->'\n```\n![drawn](light.svg)\n"
-        '![drawn](both.svg)\n<picture><source media="(prefers-color-scheme: dark)" srcset="both.svg">'
-        '<img alt="a bar" src="light.svg"></picture>\n'
-    )
-    monkeypatch.setattr(staging, "ROOT", tmp_path)
-    Sources(tmp_path / "out", {page: "page"}).write(page)
-    assert (tmp_path / "out" / "page.md").read_text() == (
-        "```console\n$ echo '[a](b.md) <!-- c -->'\n```\n![drawn](light.svg){.plate}\n![drawn](both.svg)\n"
-        "![a bar](light.svg){.only-light}\n![a bar](both.svg){.only-dark}\n"
-    )
-    assert (tmp_path / "out" / "both.svg").exists()
-
-
-def test_a_notebook_is_a_page(tmp_path: Path) -> None:
-    """Cells are Markdown and code, outputs are what was printed, returned and drawn; the file can be downloaded."""
-    outputs = [
-        {"output_type": "stream", "name": "stdout", "text": ["a\n", "b\n"]},
-        {"output_type": "execute_result", "data": {"text/html": ["<b>3</b>"], "text/plain": ["3"]}},
-        {"output_type": "display_data", "data": {"image/png": "iVBO\nRw0K\n", "text/plain": ["<Figure>"]}},
-    ]
-    cells = [
-        {"cell_type": "markdown", "source": ["# Title\n", "\n", "See [code](code.py)."]},
-        {"cell_type": "code", "source": ["print('[x](y)')\n", "1 + 2"], "outputs": outputs},
-        {"cell_type": "code", "source": ["!ls"], "outputs": []},
-    ]
-    (tmp_path / "code.py").touch()
-    page = tmp_path / "one.ipynb"
-    page.write_text(json.dumps({"cells": cells}))
-    Sources(tmp_path / "out", {page: "one", tmp_path / "code.py": "code"}).write(page)
-    assert (tmp_path / "out" / "one.md").read_text() == (
-        "# Title\n\nSee [code](code.md).\n\n```python\nprint('[x](y)')\n1 + 2\n```\n\n```text\na\nb\n```\n\n"
-        "```text\n3\n```\n\n![output](data:image/png;base64,iVBORw0K)\n\n```text\n!ls\n```\n\n"
-        "This page is a notebook: {download}`one.ipynb <one.ipynb>`.\n"
-    )
-    assert (tmp_path / "out" / "one.ipynb").read_text() == page.read_text()
-
-
 def test_public_names_are_in_the_api() -> None:
-    """Everything that `rawpack` and `rawpack.transforms` export, and every name that a page for users imports."""
-    described = {(module, name) for page in api.PAGES.values() for module, name in page.described()}
+    """Everything that `rawpack` and `rawpack.transforms` export, and every name that a page for users imports: each has
+    one place there, and exists."""
+    every = [one for page in api.PAGES.values() for one in page.described()]
+    described = {*every}
+    assert len(described) == len(every)
+    assert [one for one in described if not hasattr(importlib.import_module(one[0]), one[1])] == []
     for module in (rawpack, rawpack.transforms):
         assert {(module.__name__, name) for name in module.__all__} <= described
     imported = set()
@@ -173,41 +96,8 @@ def test_public_names_are_in_the_api() -> None:
             r"^from (rawpack[\w.]*) import ([\w, ]+)$", page.read_text("utf-8"), re.MULTILINE
         ):
             imported |= {(module, name) for name in listed.split(", ")}
-    modules = {(module, name) for module, name in imported if find_spec_of(f"{module}.{name}")}
-    assert imported - modules <= described
-
-
-def find_spec_of(name: str) -> bool:
-    """Whether it is a module."""
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def test_no_name_is_described_twice() -> None:
-    """Each has one place in the API, and exists."""
-    described = Counter(one for page in api.PAGES.values() for one in page.described())
-    assert set(described.values()) == {1}
-    for module, name in described:
-        assert hasattr(importlib.import_module(module), name), (module, name)
-
-
-@pytest.mark.parametrize(
-    ("docstring", "rst"),
-    [
-        (["`a*b` and *c* of d_"], ["\\ ``a*b``\\  and \\*c\\* of d\\_", ""]),
-        (["Do:", "", "    x = 1", "", "    y = 2", "", "Done."],
-         ["Do:", "", ".. code-block:: python", "", "    x = 1", "", "    y = 2", "", "Done.", ""]),
-        (["path: where", "    it is. Two.", "limit, area: numbers.", "Raises PackError for less."],
-         ["- **path**: where it is. Two.", "", "- **limit, area**: numbers.", "", "Raises PackError for less.", ""]),
-        (["Error", "└── Other    a line"], ["::", "", "    Error", "    └── Other    a line", ""]),
-    ],
-    ids=["markup", "code", "parameters", "tree"],
-)  # fmt: skip
-def test_docstrings_become_rst(docstring: list[str], rst: list[str]) -> None:
-    """Code stays code, parameters are a list, and nothing else is markup."""
-    assert as_rst(docstring) == rst
+    modules = {path.stem for top in ("reader", "packer") for path in (ROOT / top).rglob("*")}
+    assert {one for one in imported if one[1] not in modules} <= described
 
 
 def test_broken_links_of_a_site_are_found(tmp_path: Path) -> None:
@@ -249,16 +139,6 @@ def test_machines_get_every_page(plain: Path) -> None:
     assert listed == Counter(pages - {"contents.md"})
     assert broken(plain) == []
     assert [title for title in re.findall("^## (.*)$", text, re.MULTILINE) if title == "Optional"] == ["Optional"]
-
-
-def test_a_plain_page_has_the_words_of_its_source(plain: Path) -> None:
-    """All but comments and pictures; a notebook too."""
-    page = (plain / "how-to" / "train-with-pytorch.md").read_text("utf-8")
-    source = (DOCS / "how-to" / "train-with-pytorch.md").read_text("utf-8")
-    prose = re.sub(r"<!--.*?-->|^```.*?$", "", source, flags=re.DOTALL | re.MULTILINE)
-    assert re.sub(r"^```.*?$", "", page, flags=re.MULTILINE).split() == prose.split()
-    for file in plain.rglob("*.md"):
-        assert not re.search(r"base64,|\{toctree\}", file.read_text("utf-8")), file
 
 
 def test_every_public_name_is_on_the_plain_page_of_the_api(plain: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 import shlex
 import struct
@@ -77,47 +78,17 @@ def test_a_folder_of_all_wheels_is_right(folder: Path) -> None:
     assert wheels.problems(folder) == []
 
 
-def of_another_version(folder: Path) -> None:
-    (folder / wheels.file_name(LINUX)).rename(folder / f"rawpack-0.0.9-py3-none-{LINUX}.whl")
+Change = Callable[[dict[str, bytes]], dict[str, bytes]]
 
 
-def that_an_index_refuses(folder: Path) -> None:
-    write(folder / wheels.file_name("linux_x86_64"), files_for(LINUX))
+def changed(platform: str, change: Change) -> Callable[[Path], None]:
+    """A wheel of other files."""
+    return lambda folder: write(folder / wheels.file_name(platform), change(files_for(platform)))
 
 
-def without_the_pure_one(folder: Path) -> None:
-    (folder / wheels.file_name("any")).unlink()
-
-
-def cut_short(folder: Path) -> None:
-    wheel = folder / wheels.file_name(ARM)
-    wheel.write_bytes(wheel.read_bytes()[:-30])
-
-
-def changed(platform: str, name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    """A wheel whose file, the only one with this in its name, is another."""
-
-    def spoil(folder: Path) -> None:
-        files = files_for(platform)
-        (path,) = (path for path in files if name in path)
-        write(folder / wheels.file_name(platform), files | {path: change(files[path])})
-
-    return spoil
-
-
-def without_the_core(folder: Path) -> None:
-    write(folder / wheels.file_name(MAC), {name: data for name, data in files_for(MAC).items() if "_core" not in name})
-
-
-def with_two_cores(folder: Path) -> None:
-    write(
-        folder / wheels.file_name(MAC),
-        files_for(MAC) | files_for(ARM) | {f"{INFO}/WHEEL": files_for(MAC)[f"{INFO}/WHEEL"]},
-    )
-
-
-def with_a_core_where_none_belongs(folder: Path) -> None:
-    write(folder / wheels.file_name("any"), files_for(MAC) | {f"{INFO}/WHEEL": files_for("any")[f"{INFO}/WHEEL"]})
+def of(name: str, change: Callable[[bytes], bytes]) -> Change:
+    """The file, the only one with this in its name, is another."""
+    return lambda files: {path: change(data) if name in path else data for path, data in files.items()}
 
 
 def recorded_otherwise(folder: Path) -> None:
@@ -128,20 +99,24 @@ def recorded_otherwise(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (of_another_version, "rawpack-0.0.9-.*: not the name of a wheel of this version"),
-        (that_an_index_refuses, "none-linux_x86_64.whl: not the name of a wheel"),
-        (without_the_pure_one, "which the others are compared with"),
-        (cut_short, "aarch64.whl: cannot be read: "),
-        (changed(ARM, "calls.py", lambda data: data + b"\n"), "1 files are .*, such as rawpack/native/calls.py"),
-        (changed(ARM, "WHEEL", lambda data: data.replace(b"1_1", b"1_2")), "WHEEL has .*1_2.* instead of .*1_1"),
-        (changed(MAC, "WHEEL", lambda data: data.replace(b"false", b"true")), "its file WHEEL has "),
-        (changed(ARM, "_core", lambda _: library(LINUX)), "is not compiled for linux on aarch64"),
-        (changed(MAC, "_core", lambda _: library(INTEL_MAC)), "is not compiled for darwin on arm64"),
-        (changed(MAC, "_core", lambda data: data[:40] + b"0" * 64), "not compiled from the C and with the flags"),
-        (changed(LINUX, "_core", lambda data: data + b"libc.so.6\0GLIBC_2.14"), "is linked with a C library"),
-        (without_the_core, f"no rawpack/native/_core-{native.VERSION}-darwin-arm64.dylib"),
-        (with_two_cores, "1 files are not those of .*, such as rawpack/native/_core-.*-linux-aarch64.so"),
-        (with_a_core_where_none_belongs, "such as rawpack/native/_core-.*-darwin-arm64"),
+        (lambda folder: (folder / wheels.file_name(LINUX)).rename(folder / f"rawpack-0.0.9-py3-none-{LINUX}.whl"),
+         "rawpack-0.0.9-.*: not the name of a wheel of this version"),
+        (lambda folder: write(folder / wheels.file_name("linux_x86_64"), files_for(LINUX)),
+         "none-linux_x86_64.whl: not the name of a wheel"),
+        (lambda folder: (folder / wheels.file_name("any")).unlink(), "which the others are compared with"),
+        (lambda folder: os.truncate(folder / wheels.file_name(ARM), 300), "aarch64.whl: cannot be read: "),
+        (changed(ARM, of("calls.py", lambda data: data + b"\n")), "1 files are .*, such as rawpack/native/calls.py"),
+        (changed(ARM, of("WHEEL", lambda data: data.replace(b"1_1", b"1_2"))), "WHEEL has .*1_2.* instead of .*1_1"),
+        (changed(MAC, of("WHEEL", lambda data: data.replace(b"false", b"true"))), "its file WHEEL has "),
+        (changed(ARM, of("_core", lambda _: library(LINUX))), "is not compiled for linux on aarch64"),
+        (changed(MAC, of("_core", lambda _: library(INTEL_MAC))), "is not compiled for darwin on arm64"),
+        (changed(MAC, of("_core", lambda data: data[:40] + b"0" * 64)), "not compiled from the C and with the flags"),
+        (changed(LINUX, of("_core", lambda data: data + b"libc.so.6\0GLIBC_2.14")), "is linked with a C library"),
+        (changed(MAC, lambda files: {name: data for name, data in files.items() if "_core" not in name}),
+         f"no rawpack/native/_core-{native.VERSION}-darwin-arm64.dylib"),
+        (changed(MAC, lambda files: files_for(ARM) | files),
+         "1 files are not those of .*, such as rawpack/native/_core-.*-linux-aarch64.so"),
+        (changed("any", lambda files: files_for(MAC) | files), "such as rawpack/native/_core-.*-darwin-arm64"),
         (recorded_otherwise, "its RECORD is not that of its files"),
     ],
 )  # fmt: skip

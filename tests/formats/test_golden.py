@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,22 +102,25 @@ def test_packing_today_makes_the_same_bytes(name: str, tmp_path: Path) -> None:
     assert settled(tmp_path / name) == settled(golden.GOLDEN / name)
 
 
+def read_by(*command: str | Path) -> dict[str, dict[str, list[str]]]:
+    """What a program prints that reads stores by the pages."""
+    ran = subprocess.run(list(map(str, command)), capture_output=True, encoding="utf-8", check=False)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, dict[str, list[str]]] = json.loads(ran.stdout)
+    return found
+
+
 @pytest.mark.skipif(NODE is None, reason="needs Node.js")
 def test_the_pages_are_enough_to_read_every_golden_store() -> None:
     """A script without any library, written from `docs/format/` alone, reads the values that `rawpack.Reader` reads.
 
     JPEG files it returns as they are, and frames of zstd only where this Node.js has zstd.
     """
-    script = Path(__file__).with_name("read_by_docs.mjs")
     stores = golden.stores_in(golden.GOLDEN)
-    ran = subprocess.run(
-        [str(NODE), str(script), *map(str, stores.values())], capture_output=True, encoding="utf-8", check=False
-    )
-    assert ran.returncode == 0, ran.stderr
     has_zstd = subprocess.run(
         [str(NODE), "-e", "process.exit(require('zlib').zstdDecompressSync ? 0 : 1)"], check=False
     )
-    for name, found in json.loads(ran.stdout).items():
+    for name, found in read_by(str(NODE), Path(__file__).with_name("read_by_docs.mjs"), *stores.values()).items():
         fields = by_docs.read_sealed(Path(name) / "store.json")[0]["fields"]
         left_out = {field for field, about in fields.items() if about["encoding"] == "jpeg"}
         if has_zstd.returncode:
@@ -124,3 +128,25 @@ def test_the_pages_are_enough_to_read_every_golden_store() -> None:
         truth = golden.sums_of(Path(name))
         assert set(found) == set(truth) - left_out, name
         assert found == {field: truth[field] for field in found}, name
+
+
+def test_other_tools_read_golden_stores_by_the_pages() -> None:
+    """numpy, h5py, lmdb and Pillow, in a process that cannot import rawpack, read what is not compressed by zstd."""
+    stores = [
+        store
+        for store, manifest in zip(golden.stores_in(golden.GOLDEN).values(), manifests(), strict=True)
+        if not any("zstd" in field["encoding"] for field in manifest["fields"].values())
+    ]
+    assert len(stores) > 15
+    for name, found in read_by(sys.executable, by_docs.__file__, *stores).items():
+        truth = golden.sums_of(Path(name))
+        assert found == {field: truth[field] for field in found}, name
+
+
+def test_a_changed_store_breaks_its_seal(tmp_path: Path) -> None:
+    """The documented check of the manifest refuses one with any other byte."""
+    data = (golden.GOLDEN / "memmap" / "store.json").read_bytes()
+    for at in range(0, len(data), 101):
+        (tmp_path / "store.json").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises((AssertionError, ValueError)):
+            by_docs.read_sealed(tmp_path / "store.json")

@@ -9,21 +9,20 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
 from folders import files_of
 from pictures import Pixels
+from reading import WAYS
 from running import environment, run_command, run_here
 
 import rawpack_packer
-from rawpack import Reader, StoreError, UsageError, Workers
+from rawpack import Reader, StoreError
 from rawpack.disk import tables
 from rawpack_packer.testing import FormatConformance
 
 TOY = Path(__file__).parents[1] / "support" / "toy"
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,14 +54,8 @@ class TestToy(FormatConformance):
 
     def pack(self, images: Sequence[Pixels], folder: Path) -> Path:
         kind = None if len({image.shape for image in images}) == 1 else ("uint8", (None, None, 3))
-        rawpack_packer.pack(
-            [{"image": image} for image in images],
-            folder / "store",
-            format="toy",
-            image=kind,
-            shard_size="1",
-            workers=0,
-        )
+        samples = [{"image": image} for image in images]
+        rawpack_packer.pack(samples, folder / "store", format="toy", image=kind, shard_size="1", workers=0)
         return folder / "store"
 
     def read_back(self, store: Path) -> Iterator[Pixels]:
@@ -130,31 +123,22 @@ def test_masks_are_stored_so_too(tmp_path: Path) -> None:
         assert stored == mask.tobytes()
 
 
-@pytest.mark.parametrize(("workers", "backend"), [(0, None), (2, "process"), (2, "thread")])
-def test_a_step_moves_images_masks_and_boxes_alike(
-    tmp_path: Path, workers: int, backend: Literal["process", "thread"] | None
-) -> None:
-    """A step of the user's own runs in workers of either kind: an image, its mask and its boxes are moved by the same
-    random distance, which depends on seed, epoch and sample only."""
+@pytest.mark.parametrize("way", ["here", "processes"])
+def test_a_step_moves_images_masks_and_boxes_alike(tmp_path: Path, way: str) -> None:
+    """A step of the user's own runs in workers too: an image, its mask and its boxes are moved by the same random
+    distance, which depends on seed, epoch and sample only."""
     from rawpack_toy.shift import RandomShift
 
     random = np.random.default_rng(0)
     images = random.integers(1, 255, (20, 6, 16, 3), np.uint8)
     masks = random.integers(1, 9, (20, 6, 16, 1), np.uint8)
     boxes = np.array([[1, 2, 7, 5], [0, 0, 3, 6]], np.float32)
-    rawpack_packer.pack(
-        [{"image": image, "mask": mask, "boxes": boxes} for image, mask in zip(images, masks, strict=True)],
-        tmp_path / "store",
-        format="toy",
-        fields={"mask": "mask", "boxes": "xyxy[4]"},
-        workers=0,
-    )
+    samples = [{"image": image, "mask": mask, "boxes": boxes} for image, mask in zip(images, masks, strict=True)]
+    words = {"mask": "mask", "boxes": "xyxy[4]"}
+    rawpack_packer.pack(samples, tmp_path / "store", format="toy", fields=words, workers=0)
     reader, fields = Reader(tmp_path / "store"), ["image", "mask", "boxes"]
-    batches = reader.batches(
-        8, fields=fields, transform=[RandomShift(5)], seed=7, shuffle=True, workers=Workers(workers, backend=backend)
-    )
     distances = {}
-    for batch in batches:
+    for batch in reader.batches(8, fields=fields, transform=[RandomShift(5)], seed=7, shuffle=True, **WAYS[way]):
         for i, row in enumerate(batch["index"].tolist()):
             moved = [np.pad(images[row], ((0, 0), (k, 0), (0, 0)))[:, :16] for k in range(6)]
             (distance,) = (k for k in range(6) if np.array_equal(batch["image"][i], moved[k]))
@@ -170,21 +154,17 @@ def test_a_step_moves_images_masks_and_boxes_alike(
         assert image[:, distances[row] :].all()
 
 
-def test_options_of_other_formats_are_refused(images: Path, tmp_path: Path) -> None:
-    """What the toy's row does not name is refused, with the formats that have it."""
-    with pytest.raises(UsageError, match="quality= applies to format='lmdb' only"):
-        rawpack_packer.pack(images, tmp_path / "store", format="toy", quality=90)
-    with pytest.raises(UsageError, match="color='ycgco420' does not apply to format='toy'"):
-        rawpack_packer.pack(images, tmp_path / "store", format="toy", color="ycgco420")
-
-
-def test_without_its_package_a_store_says_what_is_missing(store: Path) -> None:
+def test_without_its_package_a_store_says_what_is_missing(
+    images: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the toy is not installed, reading and packing name it and the cure, in one line."""
-    ran = run_command("inspect", store)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(TOY)])
+    monkeypatch.setattr(tables, "added", tables.added.__wrapped__)
+    ran = run_here("inspect", store)
     assert ran.code != 0
     assert "the format 'toy' is unknown" in ran.out + ran.err
     assert "install the package that adds it" in ran.out + ran.err
-    ran = run_command("pack", "--format", "toy", ROOT, store.parent / "never")
+    ran = run_here("pack", "--format", "toy", images, store.parent / "never")
     assert ran.code == 2
     assert "'toy'" in ran.err
 

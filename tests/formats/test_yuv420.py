@@ -6,7 +6,6 @@ import io
 import json
 import re
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
@@ -33,17 +32,16 @@ from rawpack.formats.codecs.yuv420 import PlanarRows
 from rawpack.pixels.yuv420 import to_rgb
 from rawpack.transforms import CenterCrop, RandomCrop
 from rawpack_packer.samples.encoders import rgb_to_planes
-from rawpack_packer.sources import open_source
-from rawpack_packer.tune.candidates import candidates
-from rawpack_packer.tune.loss import compare, psnr
-from rawpack_packer.tune.trial import draw
+from rawpack_packer.tune.loss import psnr
 
 Bytes = NDArray[np.uint8]
 LAYOUTS: dict[str, tuple[str, ...]] = {
-    "memmap": (),
-    "hdf5": ("--format", "hdf5"),
-    "hdf5-chunk4": ("--format", "hdf5", "--chunk", "4"),
-    "hdf5-gzip": ("--format", "hdf5", "--chunk", "3", "--compression", "gzip"),
+    "memmap-17x22": (),
+    "memmap-keep": (),
+    "hdf5-17x22": ("--format", "hdf5", "--chunk", "4"),
+    "hdf5-keep": ("--format", "hdf5"),
+    "hdf5-gzip-17x22": ("--format", "hdf5", "--chunk", "3", "--compression", "gzip"),
+    "hdf5-gzip-keep": ("--format", "hdf5", "--compression", "gzip"),
 }
 TO_YCGCO = np.array([[0.25, 0.5, 0.25], [-0.25, 0.5, -0.25], [0.5, 0, -0.5]], np.float64)
 """Of ITU-T H.273, matrix coefficients 8."""
@@ -80,7 +78,7 @@ def by_formula(size: tuple[int, int]) -> tuple[Bytes, NDArray[np.int64]]:
 
 
 @by_both
-@pytest.mark.parametrize("size", [(1, 70_000), (5, 40_001), (301, 437), (2051, 128), (70_000, 1)])
+@pytest.mark.parametrize("size", [(1, 70_000), (301, 437), (70_000, 1)])
 def test_images_that_are_converted_in_strips_are_those_of_the_formula(size: tuple[int, int], by: Any) -> None:
     """Large images, and boxes of them, have no seams."""
     stored, expected = by_formula(size)
@@ -89,32 +87,6 @@ def test_images_that_are_converted_in_strips_are_those_of_the_formula(size: tupl
         np.testing.assert_array_equal(to_rgb(stored, size), expected)
         made = to_rgb(stored, size, (y, x, size[0] - y, size[1] - x))
     np.testing.assert_array_equal(made, expected[y:, x:])
-
-
-@by_both
-def test_threads_do_not_disturb_one_another(by: Any) -> None:
-    """Four threads convert images of different sizes at once; each result is that of the formula."""
-    random = np.random.default_rng(1)
-    sizes = [(90 + 7 * k, 160 - 9 * k) for k in range(8)]
-    stored = [random.integers(0, 256, h * w + 2 * -(-h // 2) * -(-w // 2)).astype(np.uint8) for h, w in sizes]
-    with by(), ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(to_rgb, stored * 10, sizes * 10))
-    expected = [rgb_of(data, *size) for data, size in zip(stored, sizes, strict=True)]
-    for image, one in zip(found, expected * 10, strict=True):
-        np.testing.assert_array_equal(image, one)
-
-
-@settings(max_examples=60 if SOAK else 30, deadline=None)
-@given(sides, sides, st.integers(0, 2**32))
-def test_interpolation_in_floating_point_is_within_three_levels(height: int, width: int, seed: int) -> None:
-    """A GPU that interpolates linearly, without rounding, gets nearly the same pixels."""
-    stored = np.random.default_rng(seed).integers(0, 256, height * width + 2 * (-(-height // 2) * -(-width // 2)))
-    luma = stored[: height * width].reshape(height, width)
-    chroma = stored[height * width :].reshape(2, -(-height // 2), -(-width // 2)) - 128
-    green, orange = (spread(height) @ plane @ spread(width).T for plane in chroma)
-    mean = (luma - green).clip(0, 255)
-    rgb = np.stack([mean + orange, luma + green, mean - orange], axis=2).clip(0, 255)
-    assert np.abs(to_rgb(stored.astype(np.uint8), (height, width)) - rgb).max() <= 3
 
 
 @by_both
@@ -146,14 +118,8 @@ def test_luma_is_the_formulas_and_chroma_is_the_best_that_can_be_stored(height: 
     finds, of all from which interpolation can make the pixels' chroma: integers are rounded on the way."""
     image = np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
     luma, *chroma = np.moveaxis(image @ TO_YCGCO.T, 2, 0)
-    if height % 2:
-        luma, chroma, height_ = luma, [np.concatenate([plane, plane[-1:]]) for plane in chroma], height + 1
-    else:
-        height_ = height
-    if width % 2:
-        chroma, width_ = [np.concatenate([plane, plane[:, -1:]], axis=1) for plane in chroma], width + 1
-    else:
-        width_ = width
+    chroma = [np.pad(plane, ((0, height % 2), (0, width % 2)), "edge") for plane in chroma]
+    height_, width_ = chroma[0].shape
     stored = rgb_to_planes(image)
     assert np.abs(stored[: height * width].reshape(height, width) - luma).max() <= 0.51
     rows, columns = np.linalg.pinv(spread(height_)), np.linalg.pinv(spread(width_))
@@ -163,9 +129,7 @@ def test_luma_is_the_formulas_and_chroma_is_the_best_that_can_be_stored(height: 
         assert np.abs(plane - best).max() <= 1.5
 
 
-@pytest.mark.parametrize(
-    "color", [(0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 0, 255), (13, 200, 77), (127, 128, 129)]
-)
+@pytest.mark.parametrize("color", [(255, 255, 255), (255, 0, 0), (13, 200, 77)])
 def test_flat_colors_stay_flat(color: tuple[int, int, int]) -> None:
     """An image of one color has Y, Cg and Co of the formula, everywhere, and comes back within two levels."""
     image = np.full((9, 14, 3), color, np.uint8)
@@ -212,21 +176,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stores(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Layout and size -> the store."""
     folder = tmp_path_factory.mktemp("stores")
-    made = {}
-    for layout, options in LAYOUTS.items():
-        for size in ("17x22", "keep"):
-            if (layout, size) != ("hdf5-chunk4", "keep"):
-                options_here = [word for word in options if size != "keep" or word not in ("--chunk", "3")]
-                name = f"{layout}-{size}"
-                made[name] = pack(
-                    source, folder / name, *options_here, "--size", size, "--color", "ycgco420", "--shard-size", "1"
-                )
-    made["rgb"] = pack(source, folder / "rgb", "--size", "17x22", "--shard-size", "1")
+    made = {"rgb": pack(source, folder / "rgb", "--size", "17x22", "--shard-size", "1")}
+    for name, options in LAYOUTS.items():
+        size = name.rpartition("-")[2]
+        made[name] = pack(source, folder / name, *options, "--size", size, "--color", "ycgco420", "--shard-size", "1")
     return made
-
-
-FIXED = [f"{layout}-17x22" for layout in LAYOUTS]
-KEPT = [f"{layout}-keep" for layout in LAYOUTS if layout != "hdf5-chunk4"]
 
 
 def stored_planes(store: Path) -> list[Bytes]:
@@ -250,7 +204,7 @@ def stored_planes(store: Path) -> list[Bytes]:
     return found
 
 
-@pytest.mark.parametrize("name", FIXED + KEPT)
+@pytest.mark.parametrize("name", LAYOUTS)
 def test_a_store_holds_planes_and_gives_rgb(name: str, stores: dict[str, Path], source: Path) -> None:
     """In every layout, plain tools find one and a half bytes a pixel; the reader gives (H, W, 3) of the formula, near
     the source's pixels; sizes of the field are those of RGB."""
@@ -272,46 +226,24 @@ def test_a_store_holds_planes_and_gives_rgb(name: str, stores: dict[str, Path], 
             np.testing.assert_array_equal(planes[i], rgb_to_planes(original))
 
 
-def test_every_layout_holds_the_same_planes(stores: dict[str, Path]) -> None:
-    """memmap and hdf5, in chunks or compressed, hold the same bytes of each sample."""
-    for names in (FIXED, KEPT):
-        first, *others = [stored_planes(stores[name]) for name in names]
-        for other in others:
-            for a, b in zip(first, other, strict=True):
-                np.testing.assert_array_equal(a, b)
-
-
 BY_ALL = pytest.mark.parametrize(
-    ("name", "way"), [*(("memmap-17x22", way) for way in WAYS), ("hdf5-17x22", "here"), ("hdf5-gzip-17x22", "threads")]
+    ("name", "way"), [("memmap-17x22", "processes"), ("hdf5-17x22", "here"), ("hdf5-gzip-17x22", "threads")]
 )
 """Each layout, and each way in which batches are made: who makes them does not look at layouts."""
 
 
 @BY_ALL
-def test_batches_are_rgb_whoever_makes_them(name: str, way: str, stores: dict[str, Path]) -> None:
-    """In this process, in threads and in processes, batches have the pixels that single samples have, shuffled too."""
-    reader = Reader(stores[name])
-    singles = [reader[i]["image"] for i in range(len(reader))]
-    seen = 0
-    for batch in reader.batches(16, shuffle=True, **WAYS[way]):
-        assert batch["image"].shape[1:] == (17, 22, 3)
-        for row, image in zip(batch["index"].tolist(), batch["image"], strict=True):
-            np.testing.assert_array_equal(image, singles[row])
-            seen += 1
-    assert seen == 70
-
-
-@BY_ALL
-def test_planes_come_as_they_are_stored(name: str, way: str, stores: dict[str, Path]) -> None:
-    """decode="planes" gives each sample's stored bytes, flat, from any shard, in any way that batches are made."""
-    reader, planes = Reader(stores[name], verify=way == "here"), stored_planes(stores[name])
+@pytest.mark.parametrize("decode", [True, "planes"])
+def test_batches_are_rgb_or_planes(name: str, way: str, decode: Any, stores: dict[str, Path]) -> None:
+    """In this process, in threads and in processes, shuffled, batches have the pixels that single samples have;
+    decode="planes" gives each sample's stored bytes, flat."""
+    reader = Reader(stores[name], verify=way == "here")
+    images = stored_planes(stores[name]) if decode == "planes" else [sample["image"] for sample in reader]
     rows = []
-    for batch in reader.batches(16, shuffle=True, decode="planes", **WAYS[way]):
-        assert batch["image"].dtype == np.uint8
-        assert batch["image"].shape == (len(batch["index"]), 17 * 22 + 2 * 9 * 11)
-        for row, image in zip(batch["index"].tolist(), batch["image"], strict=True):
-            np.testing.assert_array_equal(image, planes[row])
-            rows.append(row)
+    for batch in reader.batches(16, shuffle=True, decode=decode, **WAYS[way]):
+        rows += batch["index"].tolist()
+        assert (batch["image"].dtype, batch["image"].shape[1:]) == (np.uint8, images[0].shape)
+        np.testing.assert_array_equal(batch["image"], [images[row] for row in batch["index"]])
     assert sorted(rows) == list(range(70))
 
 
@@ -330,17 +262,6 @@ def test_planes_are_what_the_documentation_calls_them(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.stack([found[name] for name in names.groups()], axis=1), expected)
 
 
-def test_planes_come_from_several_stores_and_selections(stores: dict[str, Path]) -> None:
-    """Two stores as one, of one format or of two, and a selection of them: still the planes of the rows asked for."""
-    planes = stored_planes(stores["memmap-17x22"]) * 2
-    for second in ("memmap-17x22", "hdf5-gzip-17x22"):
-        reader = Reader([stores["memmap-17x22"], stores[second]])
-        chosen = reader.select([139, 3, 69, 70])
-        (batch,) = chosen.batches(4, workers=0, decode="planes")
-        for row, image in zip((139, 3, 69, 70), batch["image"], strict=True):
-            np.testing.assert_array_equal(image, planes[row])
-
-
 def test_stores_of_planes_and_of_rgb_are_read_as_one(stores: dict[str, Path]) -> None:
     """To its user both hold RGB, so they make one reader; each sample is what its own store gives."""
     both = Reader([stores["rgb"], stores["memmap-17x22"]])
@@ -352,7 +273,7 @@ def test_stores_of_planes_and_of_rgb_are_read_as_one(stores: dict[str, Path]) ->
         both.batches(4, decode="planes")
 
 
-@pytest.mark.parametrize("name", ["memmap-17x22", "hdf5-gzip-17x22", "memmap-keep"])
+@pytest.mark.parametrize("name", ["hdf5-gzip-17x22", "memmap-keep"])
 def test_transforms_and_sizes_work_on_rgb(name: str, stores: dict[str, Path]) -> None:
     """A crop has the pixels of the whole image's crop, exactly; image_size= resizes what the reader gives."""
     reader = Reader(stores[name])
@@ -385,20 +306,11 @@ def test_what_has_no_planes_is_refused(name: str, options: dict[str, Any], words
 
 
 def test_a_reduced_box_is_the_average_of_that_box() -> None:
-    """`read` with a box and a scale gives the average of the box's pixels; what is not inside the image is refused."""
+    """`read` with a box and a scale gives the average of the box's pixels."""
     stored = np.random.default_rng(0).integers(0, 256, (3, 16 * 20 + 2 * 8 * 10)).astype(np.uint8)
     reader = PlanarRows(UniformRows(stored.reshape(-1), 3, np.dtype(np.uint8), stored.shape[1:]), 3, (16, 20, 3))
-    part = reader.read(1)[4:12, 6:18].astype(np.float64)
-    means = part.reshape(4, 2, 6, 2, 3).mean(axis=(1, 3))
+    means = reader.read(1)[4:12, 6:18].astype(np.float64).reshape(4, 2, 6, 2, 3).mean(axis=(1, 3))
     assert np.abs(reader.read(1, (4, 6, 8, 12), 2) - means).max() <= 0.5
-    for wrong in ((0, 0, 17, 1), (-1, 0, 2, 2), (0, 0, 0, 1)):
-        with pytest.raises(UsageError, match="not inside"):
-            reader.read(0, wrong)
-    for row in (3, -1):
-        with pytest.raises(IndexError, match=str(row)):
-            reader.read(row)
-        with pytest.raises(IndexError, match=str(row)):
-            reader.read_into(np.array([0, row]), np.empty((2, 16, 20, 3), np.uint8))
 
 
 # ---------------------------------------------------------------------------------------------- packing
@@ -407,7 +319,7 @@ def test_a_reduced_box_is_the_average_of_that_box() -> None:
 @pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip"])
 def test_damage_is_found_to_the_sample(layout: str, source: Path, tmp_path: Path) -> None:
     """A store of planes is sound; one changed byte is found by `inspect --verify`, with the sample that it is of."""
-    store = pack(source, tmp_path / "store", *LAYOUTS[layout], "--size", "17x22", "--color", "ycgco420")
+    store = pack(source, tmp_path / "store", *LAYOUTS[f"{layout}-17x22"], "--size", "17x22", "--color", "ycgco420")
     assert run_here("inspect", "--verify", store).code == 0
     (shard,) = store.glob("shard-*")
     place = json.loads((store / "store.json").read_text())["shards"][0]["fields"]["image"]
@@ -420,41 +332,11 @@ def test_damage_is_found_to_the_sample(layout: str, source: Path, tmp_path: Path
     assert "sample 5 " in ran.out + ran.err
 
 
-def test_arrays_of_rgb_are_packed_as_planes(tmp_path: Path) -> None:
-    """A dataset of uint8 (H, W, 3) arrays, with masks beside them, packs; masks stay exact."""
-    random = np.random.default_rng(3)
-    images = [picture(15, 12, i) for i in range(9)]
-    masks = [random.integers(0, 9, (15, 12)).astype(np.uint8) for _ in range(9)]
-    samples = [{"image": image, "mask": mask} for image, mask in zip(images, masks, strict=True)]
-    for number, options in enumerate(({}, {"format": "hdf5", "compression": "gzip"})):
-        store = tmp_path / str(number)
-        rawpack_packer.pack(samples, store, fields={"mask": "mask"}, color="ycgco420", workers=0, **options)
-        reader = Reader(store)
-        assert reader.fields["image"].shape == (15, 12, 3)
-        assert reader.fields["mask"].encoding == ("deflate" if options else "raw")
-        for i in range(9):
-            np.testing.assert_array_equal(reader[i]["mask"][..., 0], masks[i])
-            np.testing.assert_array_equal(reader[i]["image"], to_rgb(rgb_to_planes(images[i]), (15, 12)))
-        (batch,) = reader.batches(9, workers=0, decode="planes")
-        assert batch["image"].shape == (9, 15 * 12 + 2 * 8 * 6)
-        np.testing.assert_array_equal(batch["mask"][..., 0], masks)
-
-
-@pytest.mark.parametrize(
-    "image", [np.zeros((6, 5), np.uint8), np.zeros((6, 5, 3), np.float32), np.zeros((4,), np.uint8)]
-)
+@pytest.mark.parametrize("image", [np.zeros((6, 5), np.uint8), np.zeros((6, 5, 3), np.float32)])
 def test_arrays_that_are_not_rgb_are_refused(image: NDArray[Any], tmp_path: Path) -> None:
-    """Grey arrays, floats and vectors have no planes: a UsageError, and nothing is written."""
+    """Grey arrays and floats have no planes: a UsageError, and nothing is written."""
     with pytest.raises(UsageError, match="uint8 \\(height, width, 3\\)"):
         rawpack_packer.pack([image], tmp_path / "store", color="ycgco420", workers=0)
-    assert not (tmp_path / "store").exists()
-
-
-def test_an_lmdb_store_has_no_planes_of_its_own(source: Path, tmp_path: Path) -> None:
-    """--color ycgco420 with lmdb ends with 2, names --subsampling, and writes nothing."""
-    ran = run_here("pack", "--format", "lmdb", "--color", "ycgco420", source, tmp_path / "store")
-    assert ran.code == 2
-    assert "--subsampling" in ran.err
     assert not (tmp_path / "store").exists()
 
 
@@ -469,32 +351,10 @@ def test_grey_pictures_become_planes_without_color(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Reader(store)[0]["image"], np.stack([grey] * 3, axis=2))
 
 
-def test_a_plan_compares_planes_with_rgb_and_jpeg(source: Path) -> None:
-    """Planes are candidates of raw formats, with their loss against the pixels of the others, not of lmdb."""
-    found = candidates(size=["32"], quality=["90"], color=["rgb", "ycgco420"], compression=["none", "gzip"])
-    by_name = {one.name: one for one in found}
-    assert set(by_name) == {
-        "memmap 32", "hdf5 32", "hdf5 32 gzip", "lmdb 32 q90",
-        "memmap 32 ycgco420", "hdf5 32 ycgco420", "hdf5 32 ycgco420 gzip",
-    }  # fmt: skip
-    planes = by_name["memmap 32 ycgco420"]
-    assert planes.options == ("--format", "memmap", "--size", "32", "--color", "ycgco420")
-    assert len({one.group for one in found}) == 1
-    sample = draw(open_source(source), 12, seed=0)
-    names = ("memmap 32", "memmap 32 ycgco420", "hdf5 32 ycgco420 gzip")
-    losses, _ = compare(sample, [by_name[name] for name in names], 60)
-    assert set(losses) == {*names[1:]}
-    assert 30 < losses[names[1]].psnr_db < 60
-    assert losses[names[1]] == losses[names[2]]
-    with pytest.raises(UsageError, match="lmdb"):
-        candidates(format=["lmdb"], color=["ycgco420"])
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        {}, {"dtype": "uint16"}, {"shape": [17, 22, 1]}, {"shape": [17, 22]}, {"kind": "mask"}, {"encoding": "raw"},
-        {"encoding": "ycgco420_deflate"}, {"shape": [17, 21, 3]}, {"shape": [34, 22, 3]},
+        {}, {"dtype": "uint16"}, {"shape": [17, 22, 1]}, {"kind": "mask"}, {"encoding": "raw"}, {"shape": [34, 22, 3]},
     ],
 )  # fmt: skip
 def test_a_manifest_that_lies_about_planes_is_refused(

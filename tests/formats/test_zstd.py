@@ -18,12 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image
 from reading import SOAK, without_core
 from running import Packed, pack, run_here
 
 import rawpack_packer
-from rawpack import DamagedStoreError, MissingExtraError, Reader, UsageError
+from rawpack import DamagedStoreError, MissingExtraError, Reader
 from rawpack.formats.codecs.zstd import compress, decompress
 from rawpack.pixels import bands
 from rawpack.transforms import RandomCrop, RandomResizedCrop
@@ -109,24 +108,20 @@ def test_every_dtype_and_shape_comes_back_bit_by_bit(data: st.DataObject) -> Non
     expected = image[y : y + box[2], x : x + box[3]]
     for way in (nullcontext, without_core):
         with way():
-            for out in (
-                None,
-                np.empty(expected.shape, dtype),
-                np.empty((*expected.shape[:2], 5), dtype)[..., 5 - shape[2] :],
-            ):
+            for out in (None, np.empty((*expected.shape[:2], 5), dtype)[..., 5 - shape[2] :]):
                 part = bands.undo(stored, shape, dtype, box, out)
                 assert out is None or part is out
                 assert (part.dtype, part.shape, part.tobytes()) == (dtype, expected.shape, expected.tobytes())
 
 
-@pytest.mark.parametrize("color", ["rgb", "gray", "ycgco420"])
+@pytest.mark.parametrize("color", ["rgb", "ycgco420"])
 def test_a_compressed_store_reads_like_one_that_is_not(
     images: Path, packed: Packed, tmp_path: Path, color: str
 ) -> None:
     """Whole samples, crops, planes, any workers: equal to the store without compression, which is larger."""
     pack(images, tmp_path / "zstd", "--size", 48, "--color", color, "--compression", "zstd")
     raw, small = Reader(packed("memmap", "--size", 48, "--color", color)), Reader(tmp_path / "zstd")
-    for steps, workers in ((None, 0), (None, 2), ([RandomCrop(20)], 0), ([RandomResizedCrop(24)], 2 * SOAK)):
+    for steps, workers in ((None, 2), ([RandomCrop(20)], 0), ([RandomResizedCrop(24)], 0)):
         many = (one.batches(7, shuffle=True, seed=1, transform=steps, workers=workers) for one in (raw, small))
         for one, other in zip(*many, strict=True):
             np.testing.assert_array_equal(one["image"], other["image"])
@@ -140,22 +135,6 @@ def test_a_compressed_store_reads_like_one_that_is_not(
     assert run_here("inspect", "--verify", tmp_path / "zstd").code == 0
 
 
-def test_masks_depths_and_floats(tmp_path: Path) -> None:
-    """Masks are many times smaller, and they, depths and floats come back exactly."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.repeat(rng.integers(0, 9, (5, 6, 8), np.uint8), 16, axis=1), 16, axis=2)
-    ramp = np.add.outer(np.arange(96), np.arange(128)).astype(np.float32)[..., None]
-    images = [{"image": ramp + i, "mask": mask} for i, mask in enumerate(labels)]
-    for compression in ("none", "zstd"):
-        rawpack_packer.pack(images, tmp_path / compression, compression=compression, fields={"mask": "mask"}, workers=0)
-    reader = Reader(tmp_path / "zstd")
-    for i, mask in enumerate(labels):
-        np.testing.assert_array_equal(reader[i]["mask"][..., 0], mask)
-        np.testing.assert_array_equal(reader[i]["image"], ramp + i)
-    sizes = {one: (tmp_path / one / "shard-00000.mask.npy").stat().st_size - 4096 for one in ("none", "zstd")}
-    assert sizes["zstd"] * 10 < sizes["none"]
-
-
 def test_stores_are_converted_without_loss(images: Path, tmp_path: Path) -> None:
     """From raw planes to compressed ones and back, every byte of the planes stays."""
     rawpack_packer.pack(images, tmp_path / "planes", size=48, color="ycgco420", workers=0)
@@ -164,21 +143,6 @@ def test_stores_are_converted_without_loss(images: Path, tmp_path: Path) -> None
     first, last = (np.load(tmp_path / one / "shard-00000.npy") for one in ("planes", "again"))
     np.testing.assert_array_equal(first, last)
     assert Reader(tmp_path / "small").fields["image"].encoding == "ycgco420_zstd"
-
-
-def test_the_formats_that_have_it(tmp_path: Path) -> None:
-    """hdf5 refuses zstd and says why; lmdb has no compression; memmap has no gzip."""
-    picture = tmp_path / "a" / "0.png"
-    picture.parent.mkdir()
-    Image.new("RGB", (8, 8)).save(picture)
-    for options, words in (
-        ({"format": "hdf5", "compression": "zstd"}, "other programs that read HDF5 would show as pixels"),
-        ({"format": "lmdb", "compression": "zstd"}, "applies to"),
-        ({"compression": "gzip"}, "applies to .*hdf5.* only"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            rawpack_packer.pack(tmp_path / "a", tmp_path / "s", **options)  # type: ignore[arg-type]
-    assert not (tmp_path / "s").exists()
 
 
 def _frame(data: bytes, **options: Any) -> NDArray[np.uint8]:

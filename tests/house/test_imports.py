@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import click
 import pytest
 from pictures import picture, save
 from rooms import modules
@@ -17,28 +14,11 @@ from running import environment
 
 import rawpack
 from rawpack_packer import api, engines
-from rawpack_packer.cli import cli
 
-HEAVY = (
-    "click",
-    "tqdm",
-    "cv2",
-    "torch",
-    "h5py",
-    "lmdb",
-    "simplejpeg",
-    "PIL",
-    "matplotlib",
-    "jinja2",
-    "av",
-    "dask",
-    "ray",
-    "fsspec",
-    "aiohttp",
-    "s3fs",
-)
-
-
+HEAVY = {
+    "click", "tqdm", "cv2", "torch", "h5py", "lmdb", "simplejpeg", "PIL", "matplotlib", "jinja2", "av", "dask", "ray",
+    "fsspec", "aiohttp", "s3fs",
+}  # fmt: skip
 BARE = "import rawpack\ndir(rawpack)\nhasattr(rawpack, 'no_such_name')"
 
 
@@ -72,25 +52,6 @@ def test_a_packing_worker_is_light() -> None:
     assert "rawpack_packer.part" in loaded
     assert not loaded & {"rawpack.reader", "rawpack.workers", "rawpack_packer.sources.registry", "importlib.metadata"}
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
-
-
-def test_packing_a_path_loads_nothing_of_networks() -> None:
-    """Every command loads the packer, and few have a URL."""
-    assert not loaded_by("import rawpack_packer.api") & {"asyncio", "ssl", "aiohttp", "fsspec"}
-
-
-def test_the_packer_uses_nothing_private_of_a_reader() -> None:
-    """What it shows of a store, every program can ask of a `Reader`."""
-    private = re.compile(r"\b\w*[rR]eader\._[a-z]\w*")
-    found = {path.name: private.findall(path.read_text("utf-8")) for path in Path(api.__file__).parent.rglob("*.py")}
-    assert {name: names for name, names in found.items() if names} == {}
-
-
-def test_plan_shows_its_bar_at_once() -> None:
-    """`rawpack plan` loads what it measures with, which takes seconds from a cold disk, only when its bar is there."""
-    loaded = loaded_by("from rawpack_packer.cli.measure import _planning\nwith _planning(quiet=False): pass")
-    assert "rawpack_packer.progress" in loaded
-    assert not loaded & {"numpy", "cv2", "rawpack_packer.api", "rawpack_packer.job", "rawpack_packer.tune.plan"}
 
 
 def test_help_is_light() -> None:
@@ -130,10 +91,19 @@ def test_a_folder_loads_less_than_half_of_the_packer(packing: tuple[Path, frozen
 
 def test_a_command_loads_what_it_needs(packing: tuple[Path, frozenset[str]]) -> None:
     """`rawpack inspect` of a store loads no source, engine, decoder or reader; packing in this process loads no split,
-    no step of a transform and no bar that nobody sees."""
+    no step of a transform, no network and no bar that nobody sees."""
     store, loaded = packing
     assert "rawpack_packer.job.job" in loaded
-    assert not loaded & {"tqdm", "numpy.ma", "rawpack.transforms.color", "rawpack_packer.job.splits"}
+    assert not loaded & {
+        "asyncio",
+        "ssl",
+        "aiohttp",
+        "fsspec",
+        "tqdm",
+        "numpy.ma",
+        "rawpack.transforms.color",
+        "rawpack_packer.job.splits",
+    }
     looking = loaded_by_command("inspect", "--json", store)
     assert "rawpack_packer.inspect.describe" in looking
     others = ("rawpack.reader", "rawpack.transforms", "rawpack_packer.sources", "rawpack_packer.engines.local")
@@ -151,43 +121,12 @@ def test_engines_are_loaded_when_asked_for() -> None:
 
 def test_the_public_names_are_these() -> None:
     """`rawpack.__all__` is sorted, all of it is there, and it changes only on purpose."""
-    assert rawpack.__all__ == sorted(rawpack.__all__)
     assert rawpack.__all__ == [
-        "Balanced",
-        "Batches",
-        "Blocks",
-        "Buckets",
-        "Cache",
-        "DamagedStoreError",
-        "DecodeError",
-        "MissingExtraError",
-        "PackError",
-        "Ranks",
-        "RawpackError",
-        "Reader",
-        "StoreError",
-        "UnfinishedStoreError",
-        "UsageError",
-        "Weighted",
-        "WorkerError",
-        "Workers",
-        "append",
-        "bench",
-        "convert",
-        "describe",
-        "doctor",
-        "export",
-        "look",
-        "merge",
-        "pack",
-        "pack_splits",
-        "plan",
-        "relabel",
-        "subset",
-        "verify",
-        "view",
-        "warm",
-    ]
+        "Balanced", "Batches", "Blocks", "Buckets", "Cache", "DamagedStoreError", "DecodeError", "MissingExtraError",
+        "PackError", "Ranks", "RawpackError", "Reader", "StoreError", "UnfinishedStoreError", "UsageError", "Weighted",
+        "WorkerError", "Workers", "append", "bench", "convert", "describe", "doctor", "export", "look", "merge", "pack",
+        "pack_splits", "plan", "relabel", "subset", "verify", "view", "warm",
+    ]  # fmt: skip
     assert all(hasattr(rawpack, name) for name in rawpack.__all__)
     modules = ["integrations", "order", "targets", "transforms"]
     assert sorted(dir(rawpack)) == sorted([*rawpack.__all__, *modules, "__version__"])
@@ -202,8 +141,7 @@ def test_modules_are_loaded_when_they_are_asked_for() -> None:
         "rawpack.Weighted": "rawpack.order.from_column",
     }
     assert not loaded_by(BARE) & {*names.values()}
-    for name, module in names.items():
-        assert module in loaded_by(f"import rawpack\n{name}")
+    assert loaded_by("\n".join(["import rawpack", *names])) >= {*names.values()}
     assert rawpack.transforms.Normalize in vars(rawpack.transforms).values()
     assert len({*dir(rawpack.transforms)}) == len(dir(rawpack.transforms)), "a loaded step is listed once"
 
@@ -240,26 +178,3 @@ def test_errors_have_one_root() -> None:
     assert all(issubclass(error, rawpack.RawpackError) for error in errors)
     assert issubclass(rawpack.UsageError, ValueError)
     assert issubclass(rawpack.MissingExtraError, ImportError)
-
-
-def commands(group: click.Group = cli, path: str = "rawpack") -> Iterator[tuple[str, click.Command]]:
-    """Every command with its full name."""
-    yield path, group
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{path} {name}")
-        else:
-            yield f"{path} {name}", command
-
-
-@pytest.mark.parametrize(("name", "command"), [pytest.param(*one, id=one[0]) for one in commands()])
-def test_every_command_and_option_has_help(name: str, command: click.Command) -> None:
-    """--help of each command says what it does, and every option what it means."""
-    assert command.help
-    if name != "rawpack":
-        assert command.short_help
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            assert parameter.help, f"{name} {parameter.opts[0]}"
-    context = click.Context(command, info_name=name, help_option_names=["-h", "--help"])  # which click remembers
-    assert command.get_help(context).startswith("Usage: ")

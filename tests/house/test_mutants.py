@@ -11,12 +11,10 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-import executed
 import msgspec
 import mutants
 import pytest
-from executed import reached
-from mutants import Mutant, Outcome, elsewhere, places
+from mutants import Mutant, Outcome, elsewhere
 from rooms import ROOT
 
 SUMS = dedent("""
@@ -65,27 +63,25 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def forked(checkout: Path, *plugins: str) -> list[Any]:
-    """What plugins note of runs of its tests, by another process. None: a run without any time."""
+def recorded(checkout: Path) -> list[Any]:
+    """The tests that pass, with the lines that they execute, and those that fail, by another process."""
     words = f"""
         from pathlib import Path
         import executed
-        from executed import *
         executed._BEFORE = ("pytest.__main__",)
         checkout = Path({str(checkout)!r})
-        for plugin in [{", ".join(plugins)}]:
-            answer = forked(checkout, ["tests/test_sums.py"], plugin or Recorder(checkout), 60 if plugin else 0)
-            print((answer or b"null").decode())
+        print(executed.forked(checkout, ["tests/test_sums.py"], executed.Recorder(checkout), 60).decode())
     """
     command = [sys.executable, "-c", dedent(words)]
-    answers = subprocess.run(command, cwd=ROOT / "scripts", check=True, stdout=subprocess.PIPE).stdout
-    return [msgspec.json.decode(answer) for answer in answers.splitlines()]
+    answer = subprocess.run(command, cwd=ROOT / "scripts", check=True, stdout=subprocess.PIPE).stdout
+    found: list[Any] = msgspec.json.decode(answer)
+    return found
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no fork")
 def test_which_tests_execute_a_line(checkout: Path) -> None:
     """A fixture that tests share is executed by each of them; tests that fail as it is are none."""
-    passing, failing = forked(checkout, "Recorder(checkout)")[0]
+    passing, failing = recorded(checkout)
     tests = {test["name"].partition("::")[2]: test for test in passing}
     assert (set(tests), failing) == (set(NAMES), ["tests/test_sums.py::test_that_fails"])
     lines = {name: int(test["lines"]["reader/rawpack/sums.py"], 16) for name, test in tests.items()}
@@ -96,72 +92,6 @@ def test_which_tests_execute_a_line(checkout: Path) -> None:
         "test_again": ["if", "return", "return"],
         "test_total": ["if", "raise"],
     }
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="has no fork")
-def test_only_chosen_tests_run(checkout: Path) -> None:
-    """The first that fails is named, with how many ran; a run past its limit has no answer."""
-    chosen = "Chosen([Test('tests/test_sums.py::' + name, 0, {}) for name in ('test_again', 'test_total')])"
-    assert forked(checkout, chosen, "None") == [["", 2], None]
-    (checkout / "reader/rawpack/sums.py").write_text(
-        SUMS.replace("LIMIT = 3", "LIMIT = 4  # of another size, so that no cached bytecode is taken for it")
-    )
-    assert forked(checkout, chosen) == [["tests/test_sums.py::test_total", 2]]
-
-
-def test_tests_of_a_fault_are_those_that_execute_it(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One case of each function first, fast ones first, those of near files first, as long as there is time. Where none
-    executes it, those that execute the module come first."""
-    module = checkout / "reader/rawpack/sums.py"
-    monkeypatch.setattr(mutants, "ROOT", checkout)
-    monkeypatch.setattr(mutants, "modules", lambda: {"rawpack.sums": module})
-    monkeypatch.setattr(mutants, "nearest", lambda path: ["near.py"])
-    texts = SUMS.splitlines()
-
-    def recorded_as(name: str, seconds: float, line: str) -> executed.Test:
-        number = next((number for number, text in enumerate(texts, 1) if text.strip().startswith(line)), 0)
-        return executed.Test(name, seconds, {"reader/rawpack/sums.py": f"{1 << number:x}"} if number else {})
-
-    recorded = {
-        "near.py": [
-            recorded_as(f"near.py::{name}", seconds, "if") for name, seconds in (("a[0]", 2), ("a[1]", 1), ("b", 3))
-        ],
-        "far.py": [
-            recorded_as(f"far.py::{name}", 0, line) for name, line in (("c", "if"), ("d", "raise"), ("e", "none"))
-        ],
-    }
-    tests = mutants.Tests(checkout, ["near.py", "far.py"])
-    monkeypatch.setattr(tests, "_recorded", recorded.__getitem__)
-
-    def chosen(line: str, seconds: float = 30) -> tuple[list[str], bool]:
-        monkeypatch.setattr(mutants, "TESTS_S", seconds)
-        at = SUMS.index(line)
-        few, is_executed = tests._chosen(Mutant("rawpack.sums", at, at + 1, ""), SUMS.encode())
-        return [test.name for test in few], is_executed
-
-    assert chosen("if") == (["near.py::a[1]", "near.py::b", "far.py::c", "near.py::a[0]"], True)
-    assert chosen("if", seconds=5) == (["near.py::a[1]", "near.py::b", "far.py::c"], True)
-    assert chosen("raise") == (["far.py::d"], True)
-    on_import, is_executed = chosen("LIMIT")
-    assert (on_import[0], on_import[-1], is_executed) == ("near.py::a[1]", "near.py::a[0]", False)
-    assert "far.py::e" not in on_import
-
-
-@pytest.mark.parametrize(
-    ("line", "lines"),
-    [("LIMIT", None), ("def total", None), ("if", "if"), ("raise", "raise"), ("return sum", "return sum")],
-)
-def test_the_statement_of_a_line(line: str, lines: str | None) -> None:
-    """What runs on import is executed by no test alone; a condition is not what it decides on."""
-    numbers = {text.strip(): number for number, text in enumerate(SUMS.splitlines(), 1)}
-
-    def number(begin: str) -> int:
-        return next(number for text, number in numbers.items() if text.startswith(begin))
-
-    first = None if lines is None else number(lines)
-    assert reached(SUMS.encode(), number(line)) == (first and range(first, first + 1))
 
 
 def test_a_fault_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,12 +110,3 @@ def test_a_fault_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert moved == Mutant("rawpack.sums", at + 10, at + 11, ">=")
     assert again(SUMS.replace(" > ", " >= ")) is None
     assert again(SUMS + SUMS) is None
-
-
-def test_faults_of_a_module(tmp_path: Path) -> None:
-    """Operators, constants and conditions, each in its place."""
-    path = tmp_path / "sums.py"
-    path.write_text(SUMS)
-    replaced = [(SUMS[each.start : each.end], each.text) for each in places("rawpack.sums", path)]
-    condition = "len(values) > LIMIT"
-    assert replaced == [("3", "4"), (condition, f"not ({condition})"), (">", ">=")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -84,25 +83,9 @@ def test_the_citation_is_of_this_version_and_of_nobody_in_particular() -> None:
     assert cited["authors"] == PROJECT["authors"] == [{"name": "The rawpack developers"}]
 
 
-def test_the_hook_runs_what_people_run() -> None:
-    """`scripts/test --quick`, which lints and checks types by itself: no version of a linter is written twice."""
-    (repo,) = loaded(ROOT / ".pre-commit-config.yaml")["repos"]
-    assert repo["repo"] == "local"
-    assert [hook["entry"] for hook in repo["hooks"]] == ["scripts/test --quick"]
-    assert loaded(ROOT / ".pre-commit-config.yaml")["default_install_hook_types"] == repo["hooks"][0]["stages"]
-    helped = subprocess.run([ROOT / "scripts" / "test", "--help"], capture_output=True, encoding="utf-8", check=True)
-    assert "scripts/test --quick " in helped.stdout
-
-
 def test_no_address_is_invented() -> None:
     """While no public address is known, there is none of ours: `scripts/release` asks for them."""
     if "urls" in PROJECT:
         pytest.skip("public addresses are known")
     found = {path.name: re.findall(r"https?://\S+|\S+@\S+\.\w+", path.read_text("utf-8")) for path in FILES}
     assert {name: addresses for name, addresses in found.items() if addresses} == {}
-
-
-def test_the_security_policy_is_short_and_names_files_that_exist() -> None:
-    """Ten to twenty lines, which people read."""
-    lines = (GITHUB / "SECURITY.md").read_text("utf-8").splitlines()
-    assert 10 <= len(lines) <= 20

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from functools import cache
 from pathlib import Path
 
 import pytest
-from kept import of_each
 from mutate import mutations
-from rooms import FOLDERS, ROOMS, ROOT, imports, imports_of, level_of, modules, nodes_of, parsed, room_of, rooms_in
+from rooms import FOLDERS, ROOMS, ROOT, imports, imports_of, level_of, modules, room_of, rooms_in
 from tests_for import nearest
 
 KNOWN: dict[tuple[str, str], str] = {
@@ -22,21 +19,6 @@ DOORS = {("rawpack", "rawpack_packer.api"), ("rawpack.__main__", "rawpack_packer
 """The only imports of the packer by the reader's package: `rawpack.pack` and the like, when they are first asked for;
 and the command."""
 
-SAME_NAME: dict[str, str] = {}
-"""Class names that stand twice, and why they may."""
-
-
-@cache
-def climbing() -> set[tuple[str, str]]:
-    """Imports of a room by one that is listed below it."""
-    return {
-        (one.source, one.target)
-        for one in imports()
-        if one.source.split(".")[0] == one.target.split(".")[0]
-        and room_of(one.source) != room_of(one.target)
-        and level_of(one.source) > level_of(one.target)
-    }
-
 
 @pytest.mark.parametrize("package", ROOMS)
 def test_every_room_has_its_place(package: str) -> None:
@@ -45,13 +27,16 @@ def test_every_room_has_its_place(package: str) -> None:
 
 
 def test_no_import_climbs() -> None:
-    """A room is understood by reading it and those below it: it imports no other, not even for types."""
-    assert climbing() - set(KNOWN) == set()
-
-
-def test_no_exception_outlives_its_reason() -> None:
-    """An exception that is no longer needed is deleted."""
-    assert set(KNOWN) - climbing() == set(), "delete it from KNOWN"
+    """A room is understood by reading it and those below it: it imports no other, not even for types. An exception that
+    is no longer needed is deleted."""
+    climbing = {
+        (one.source, one.target)
+        for one in imports()
+        if one.source.split(".")[0] == one.target.split(".")[0]
+        and room_of(one.source) != room_of(one.target)
+        and level_of(one.source) > level_of(one.target)
+    }
+    assert climbing == set(KNOWN)
 
 
 def test_the_reader_does_not_know_the_packer() -> None:
@@ -92,68 +77,13 @@ def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
     }
 
 
-@cache
-def classes() -> dict[str, list[str]]:
-    """The name of each class without leading underscores -> where it is defined."""
-    found = defaultdict(list)
-    made = of_each(classes_in, modules().values())
-    for name, path in modules().items():
-        for line, made_here in made[path]:
-            found[made_here.lstrip("_")].append(f"{name}:{line}")
-    return found
-
-
-def classes_in(source: str) -> list[tuple[int, str]]:
-    """Line and name of each class."""
-    return [(node.lineno, node.name) for node in nodes_of(parsed(source)) if isinstance(node, ast.ClassDef)]
-
-
-def test_what_is_found_in_a_file_is_kept_until_it_changes(tmp_path: Path) -> None:
-    """The same text is not looked at again, in whatever file; another one is, and only that."""
-    first, second = tmp_path / "first.py", tmp_path / "second.py"
-    looked = []
-
-    def length(source: str) -> int:
-        looked.append(source)
-        return len(source)
-
-    for texts, lengths in (("ab", [1, 1]), ("ab", [1, 1]), (["a", "cc"], [1, 2]), (["cc", "ab"], [2, 2])):
-        first.write_text(texts[0])
-        second.write_text(texts[1])
-        assert [*of_each(length, [first, second], tmp_path / "kept").values()] == lengths
-    assert looked == ["a", "b", "cc", "ab"]
-
-
-def test_no_class_name_stands_twice() -> None:
-    """A name in a message or a traceback leads to one class."""
-    twice = {name: places for name, places in classes().items() if len(places) > 1}
-    assert {name: places for name, places in twice.items() if name not in SAME_NAME} == {}
-    assert set(SAME_NAME) - set(twice) == set(), "delete it from SAME_NAME"
-
-
-def test_both_packages_are_looked_at() -> None:
-    """The checks above see modules of every folder."""
-    assert {name.split(".")[0] for name in modules()} == set(FOLDERS)
-    assert len(classes()) > 100
-
-
-@pytest.mark.parametrize("package", ROOMS)
-def test_every_room_has_tests(package: str) -> None:
-    """`scripts/test --for` finds the nearest tests of each room."""
-    for room in rooms_in(package):
-        folder = FOLDERS[package] / room
-        assert nearest(folder if folder.is_dir() else folder.with_suffix(".py"))
-
-
-@pytest.mark.parametrize(("module", "test"), [("sources.parquet.source", "parquet"), ("sources.video.scan", "video")])
-def test_tests_of_a_folder_are_near_to_its_modules(module: str, test: str) -> None:
-    assert f"tests/packer/test_{test}.py" in nearest(modules()[f"rawpack_packer.{module}"])
-
-
-def test_each_path_adds_the_tests_that_are_near_to_it() -> None:
-    """Also where another path has some."""
+def test_each_room_and_each_path_has_tests_that_are_near_to_it() -> None:
+    """`scripts/test --for` finds those of a folder of sources, of a module, and of each of several paths."""
     paths = [modules()[f"rawpack_packer.{name}"] for name in ("sources.registry", "sources.parquet.source", "text")]
+    assert "tests/packer/test_parquet.py" in nearest(paths[1])
     assert set(nearest(*paths)) == {test for path in paths for test in nearest(path)}
+    rooms = [FOLDERS[package] / room for package in ROOMS for room in rooms_in(package)]
+    assert nearest(*(room if room.is_dir() else room.with_suffix(".py") for room in rooms))
 
 
 def test_nothing_is_nearest_to_nothing(tmp_path: Path) -> None:
@@ -162,11 +92,9 @@ def test_nothing_is_nearest_to_nothing(tmp_path: Path) -> None:
         nearest(tmp_path)
 
 
-@pytest.mark.parametrize("name", mutations())
-def test_every_mutation_applies(name: str) -> None:
-    """What scripts/mutate.py breaks is in the code, in one place; without the fault and with it, it is Python; and the
-    tests that should notice are there."""
-    mutation = mutations()[name]
-    compile(mutation.mutated(ROOT), mutation.file, "exec")
-    for test in mutation.tests:
-        assert (ROOT / test.partition("::")[0]).is_file(), test
+def test_every_mutation_applies() -> None:
+    """What scripts/mutate.py breaks is in the code, in one place; with the fault it is Python; the tests that should
+    notice are there."""
+    for name, mutation in mutations().items():
+        compile(mutation.mutated(ROOT), mutation.file, "exec", dont_inherit=True, flags=ast.PyCF_ONLY_AST)
+        assert [test for test in mutation.tests if not (ROOT / test.partition("::")[0]).is_file()] == [], name

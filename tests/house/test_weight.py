@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-import pytest
 import weigh
 from rooms import ROOT
 from weigh import Entry, Weight, differences, place_of, renewed, weights, written
 
 from rawpack_packer.sources import KINDS
-from rawpack_packer.sources.registry import SourceKind
 
 MODULE = '''"""See `X`."""
 
@@ -29,54 +25,26 @@ def known(told: int, *, _said: str = "") -> int:
 # code, which is no comment
 """)
 '''
-weighed = cache(weights)
-CLEAN = '"packer/rawpack_packer/sources/look" = { lines = '
 
 
 def test_what_is_written_is_what_the_code_weighs() -> None:
-    """A figure that rose has a reason beside it; one that fell was written down."""
-    wrong = differences(weighed(), written(weigh.FILE.read_text("utf-8")))
+    """A figure that rose has a reason beside it; one that fell was written down. Rooms that were written anew have none
+    of the words, and every kind of source is weighed where the module is that opens it."""
+    weighed, text = weights(), weigh.FILE.read_text("utf-8")
+    wrong = differences(weighed, written(text))
     assert not wrong, "\n".join(wrong)
-
-
-def test_the_file_is_as_the_script_writes_it() -> None:
-    text = weigh.FILE.read_text("utf-8")
-    assert renewed(weighed(), written(text)) == text
-
-
-def test_rooms_written_anew_have_no_such_words() -> None:
-    assert weighed()["packer/rawpack_packer/sources/look"][1:] == (0, 0, 0, 0)
-
-
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
-def test_every_kind_of_source_is_weighed(kind: SourceKind) -> None:
-    """Where the module is that opens it."""
-    module = str(kind.open).partition(":")[0].replace(".", "/")
-    path = ROOT / "packer" / "rawpack_packer" / "sources" / f"{module}.py"
-    assert place_of(path if path.exists() else path.with_suffix("") / "__init__.py") in weighed()
+    assert renewed(weighed, written(text)) == text
+    assert weighed["packer/rawpack_packer/sources/look"][1:] == (0, 0, 0, 0)
+    for kind in KINDS.values():
+        module = str(kind.open).partition(":")[0].replace(".", "/")
+        path = ROOT / "packer" / "rawpack_packer" / "sources" / f"{module}.py"
+        assert place_of(path if path.exists() else path.with_suffix("") / "__init__.py") in weighed
 
 
 def test_lines_and_words_are_counted() -> None:
     """Lines of a string are code though they begin with "#"; names are counted wherever they are made, and not where
     they are used; "there is no X" is English."""
     assert weigh.weigh(MODULE) == Weight(lines=8, names=7, of=1, see=1, no=1)
-
-
-@pytest.mark.parametrize(
-    ("path", "place"),
-    [
-        ("reader/rawpack/__init__.py", "reader/rawpack"),
-        ("reader/rawpack/order/keys.py", "reader/rawpack/order"),
-        ("packer/rawpack_packer/api.py", "packer/rawpack_packer/api"),
-        ("packer/rawpack_packer/sources/hdf5/file.py", "packer/rawpack_packer/sources/hdf5"),
-        ("packer/rawpack_packer/sources/cifar.py", "packer/rawpack_packer/sources/cifar"),
-        ("packer/rawpack_packer/sources/detection/voc.py", "packer/rawpack_packer/sources/detection/voc"),
-        ("tests/house/test_weight.py", "tests"),
-        ("scripts/systems/mds.py", "scripts"),
-    ],
-)
-def test_a_module_is_weighed_with_its_room_or_kind(path: str, place: str) -> None:
-    assert place_of(ROOT / path) == place
 
 
 def test_what_rose_needs_a_reason_and_what_fell_is_written() -> None:
@@ -93,18 +61,3 @@ def test_what_rose_needs_a_reason_and_what_fell_is_written() -> None:
     assert 'reason = "resume of \\"x\\""' in text
     assert renewed(now, written(text)) == text
     assert "reason =" not in renewed({"a": Weight(8, 3)}, written(text))
-
-
-def test_the_marks_of_a_merge_are_no_obstacle() -> None:
-    """Where a place has two lines, the lighter one counts."""
-    merged = f"<<<<<<< ours\n{CLEAN}20 }}\n=======\n{CLEAN}18, names = 1 }}\n>>>>>>> theirs\n"
-    (entry,) = written(merged).values()
-    assert entry == Entry(Weight(18, 1))
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [("it is no image", 1), ("they are\n no images", 1), ("there is no image", 0), ("it is no longer than 5", 0)],
-)
-def test_is_no_is_found_where_english_says_is_not_a(text: str, count: int) -> None:
-    assert weigh.weigh(f"x = {text!r}\n").no == count

@@ -18,19 +18,18 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from childless import without_children
 from PIL import Image
 from running import run_here
 from store_server import Server
 
 from rawpack.errors import DecodeError, RawpackError
-from rawpack_packer.isolated import IsolatedCalls
 from rawpack_packer.job.opening import open_given
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.saved_tables import SavedTables
 from rawpack_packer.sources import DividedError, FieldKind, Source, Table, open_source
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.table.remote_files import Spool
-from rawpack_packer.sources.video import scan
 
 Files = Mapping[str, bytes | str]
 Answer = dict[str, Any]
@@ -75,6 +74,16 @@ class Case:
     """Whether the path is a command, of which it is recorded what it would do."""
     is_saved: bool = True
     """Whether its table can be saved for a run that resumes."""
+
+
+def lone(name: str, path: str, data: bytes | str, *, inside: str = "", **options: Any) -> Case:
+    """A layout of one file. inside: what of it is opened."""
+    return Case(name, f"{path}/{inside}" if inside else path, {path: data}, options)
+
+
+def photos(name: str, make: Files | Callable[[Path], Any], **options: Any) -> Case:
+    """A layout in the folder photos/."""
+    return Case(name, "photos", make, options)
 
 
 def missing(case: Case) -> str:
@@ -157,25 +166,6 @@ class _Sorted:
 
     def close(self) -> None:
         self._entries = iter(())
-
-
-@contextmanager
-def without_children() -> Any:
-    """Files are looked through here, and not in child processes, which changes nothing but the time."""
-
-    def call(self: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        kept = os.dup(2)  # what looks at an LMDB closes it for good
-        try:
-            return function(*args, **kwargs)
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-
-    def indexes(places: Any, progress: Any = None) -> list[Any]:
-        return [scan._index(place, lambda: None) for place in places]
-
-    with mock.patch.object(IsolatedCalls, "call", call), mock.patch.object(scan, "make_indexes", indexes):
-        yield
 
 
 @contextmanager

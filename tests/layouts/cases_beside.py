@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
 import json
@@ -11,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from cases import Case, Files, image, images, texts
+from archived import zipped
+from cases import Case, Files, images, photos, texts
 from pictures import encoded
 
-TWO = images("photos/{0,1}.jpg")
+TWO, THREE = images("photos/{0,1}.jpg"), images("photos/{0,1,2}.jpg")
 LABELME = json.dumps({
     "version": "5.0", "imagePath": "0.jpg", "imageHeight": 8, "imageWidth": 8,
     "shapes": [{"label": "cat", "points": [[1, 1], [5, 5]], "group_id": None, "shape_type": "rectangle", "flags": {}}],
@@ -66,103 +66,58 @@ def beside(data: bytes | str, suffix: str) -> Files:
 _LIST = "path,kind\n0.jpg,a\n1.jpg,b\n2.jpg,a\n"
 
 
-def _zipped(text: str, method: int) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", method) as archive:
-        archive.writestr(zipfile.ZipInfo("kinds.csv"), text, method)
-    return file.getvalue()
-
-
 def partners(*patterns: str) -> Files:
     return images(*(f"photos/{pattern}" for pattern in patterns))
 
 
 CASES = (
-    Case("a JSON for each image", "photos", beside('{"a": 1}', ".json")),
-    Case("an XML of VOC's for each image", "photos", beside(VOC, ".xml")),
-    Case("a text of YOLO's for each image", "photos", beside(BOX, ".txt")),
-    Case("a caption for each image", "photos", beside("a cat", ".txt")),
-    Case("a number for each image", "photos", beside("1", ".cls")),
-    Case("an .npy for each image", "photos", beside(b"\x93NUMPY", ".npy")),
-    Case("an .npz for each image", "photos", beside(npz(a=np.arange(3)), ".npz")),
-    Case("a .pts of landmarks for each image", "photos", beside("version: 1\nn_points: 1\n{\n1 2\n}\n", ".pts")),
-    Case("a pickle for each image", "photos", beside(b"x", ".pkl")),
-    Case("a text in class folders", "photos", {**images("photos/{cat,dog}/0.jpg"), "photos/cat/0.txt": "a cat"}),
-    Case(
+    photos("a JSON for each image", beside('{"a": 1}', ".json")),
+    photos("an XML of VOC's for each image", beside(VOC, ".xml")),
+    photos("a text of YOLO's for each image", beside(BOX, ".txt")),
+    photos("a caption for each image", beside("a cat", ".txt")),
+    photos("a number for each image", beside("1", ".cls")),
+    photos("an .npy for each image", beside(b"\x93NUMPY", ".npy")),
+    photos("a .pts of landmarks for each image", beside("version: 1\nn_points: 1\n{\n1 2\n}\n", ".pts")),
+    photos(
         "texts in a folder of their own",
-        "photos",
         {**images("photos/images/{0,1}.jpg"), **texts("a cat", "photos/captions/{0,1}.txt")},
     ),
-    Case(
-        "labelme's files in class folders", "photos", {**images("photos/{cat,dog}/0.jpg"), "photos/cat/0.json": LABELME}
-    ),
-    Case("labelme's files and captions", "photos", {**TWO, "photos/0.json": LABELME, "photos/1.txt": "a cat"}),
-    Case("a table of paths", "photos", {**TWO, "photos/labels.csv": "path,label\n0.jpg,cat\n1.jpg,dog\n"}),
-    Case("a table of names without suffixes", "photos", {**TWO, "photos/labels.csv": "id,breed\n0,cat\n1,dog\n"}),
-    Case(
+    photos("labelme's files and captions", {**TWO, "photos/0.json": LABELME, "photos/1.txt": "a cat"}),
+    photos("a table of paths", {**TWO, "photos/labels.csv": "path,label\n0.jpg,cat\n1.jpg,dog\n"}),
+    photos("a table of names without suffixes", {**TWO, "photos/labels.csv": "id,breed\n0,cat\n1,dog\n"}),
+    photos(
         "a table of names, named by an option",
-        "photos",
         {**TWO, "labels.csv": "id,breed\n0,cat\n1,dog\n"},
-        {"labels_file": "labels.csv"},
+        labels_file="labels.csv",
     ),
-    Case("a table above the folder", "photos", {**TWO, "labels.csv": "path,label\n0.jpg,cat\n1.jpg,dog\n"}),
     Case(
         "a table in a folder beside",
         "data",
         {**images("data/images/0.jpg"), "data/meta/list.csv": "image,label\n0.jpg,cat\n"},
     ),
-    Case("a table of something else", "photos", {**TWO, "photos/log.csv": "epoch,loss\n1,0.5\n"}),
-    Case("JSON Lines", "photos", {**TWO, "photos/x.jsonl": '{"img": "0.jpg", "text": "a"}\n'}),
     Case(
         "a Parquet of texts",
         "photos",
         lambda root: {**TWO, "photos/x.parquet": parquet({"path": ["0.jpg"], "t": ["a"]})},
         needs=("pyarrow",),
     ),
-    Case("a list with labels", "photos", {**TWO, "photos/list.txt": "0.jpg 3\n1.jpg 4\n"}),
-    Case(
-        "CelebA's list of attributes",
-        "photos",
-        {
-            **images("photos/{000001,000002}.jpg"),
-            "photos/list_attr_celeba.txt": "2\nBald Male\n000001.jpg -1  1\n000002.jpg  1 -1\n",
-        },
-    ),
+    photos("a list with labels", {**TWO, "photos/list.txt": "0.jpg 3\n1.jpg 4\n"}),
     Case(
         "Tiny ImageNet's validation folder",
         "val",
         {**images("val/images/val_0.JPEG"), "val/val_annotations.txt": "val_0.JPEG\tn01\t0\t0\t1\t1\n"},
     ),
-    Case("COCO's JSON beside", "photos", {**TWO, "photos/_annotations.coco.json": coco("0.jpg", "1.jpg")}),
-    Case("a JSON of labels for all", "photos", {**TWO, "photos/labels.json": '{"0.jpg": 3, "1.jpg": 4}'}),
-    Case("a MATLAB file of labels", "photos", {**TWO, "photos/labels.mat": b"MATLAB 5.0 MAT-file" + bytes(109)}),
-    Case("masks/ beside images/", "photos", partners("images/{0,1}.jpg", "masks/{0,1}.png")),
-    Case("masks in folders of any name", "photos", partners("pics/{0,1}.jpg", "pics_fg/{0,1}.png")),
-    Case("each mask beside its image, of another suffix", "photos", partners("{0,1}.jpg", "{0,1}.png")),
-    Case("each mask beside its image, of a longer name", "photos", partners("{0,1}.jpg", "{0,1}_mask.png")),
-    Case("depth/ beside rgb/", "photos", partners("rgb/{0,1}.jpg", "depth/{0,1}.png")),
-    Case("noisy/ and clean/", "photos", partners("noisy/{0,1}.png", "clean/{0,1}.png")),
-    Case("left/ and right/", "photos", partners("left/{0,1}.png", "right/{0,1}.png")),
-    Case("two classes of the same names", "photos", partners("mugs/{0,1}.png", "cups/{0,1}.png")),
-    Case(
-        "CamVid's folders", "photos", partners("train/{0,1}.png", "trainannot/{0,1}.png", "val/2.png", "valannot/2.png")
-    ),
-    Case("a pack of the images alone", "photos", beside("a cat", ".txt"), {"kind": "folder"}),
-    Case(
-        "metadata.csv, as Hugging Face's ImageFolder",
-        "photos",
-        {**TWO, "photos/metadata.csv": "file_name,text,label\n1.jpg,a dog,dog\n0.jpg,a cat,cat\n"},
-    ),
-    Case("metadata.jsonl", "photos", {**TWO, "photos/metadata.jsonl": '{"file_name": "0.jpg", "text": "a cat"}\n'}),
-    Case(
-        "metadata.parquet",
-        "photos",
-        lambda root: {**TWO, "photos/metadata.parquet": parquet({"file_name": ["0.jpg", "1.jpg"], "text": ["a", "b"]})},
-        needs=("pyarrow",),
-    ),
-    Case(
+    photos("COCO's JSON beside", {**TWO, "photos/_annotations.coco.json": coco("0.jpg", "1.jpg")}),
+    photos("a JSON of labels for all", {**TWO, "photos/labels.json": '{"0.jpg": 3, "1.jpg": 4}'}),
+    photos("masks/ beside images/", partners("images/{0,1}.jpg", "masks/{0,1}.png")),
+    photos("masks in folders of any name", partners("pics/{0,1}.jpg", "pics_fg/{0,1}.png")),
+    photos("each mask beside its image, of another suffix", partners("{0,1}.jpg", "{0,1}.png")),
+    photos("each mask beside its image, of a longer name", partners("{0,1}.jpg", "{0,1}_mask.png")),
+    photos("two classes of the same names", partners("mugs/{0,1}.png", "cups/{0,1}.png")),
+    photos("a pack of the images alone", beside("a cat", ".txt"), kind="folder"),
+    photos("metadata.jsonl", {**TWO, "photos/metadata.jsonl": '{"file_name": "0.jpg", "text": "a cat"}\n'}),
+    photos(
         "metadata.csv in each split",
-        "photos",
         {
             **images("photos/{train,val}/{0,1}.jpg"),
             **texts("file_name,text\n0.jpg,a\n1.jpg,b\n", "photos/{train,val}/metadata.csv"),
@@ -174,146 +129,80 @@ CASES = (
         {**images("photos/{train,val}/0.jpg"), "photos/metadata.csv": "file_name,text\ntrain/0.jpg,a\nval/0.jpg,b\n"},
         is_saved=False,
     ),
-    Case("metadata.csv of other files", "photos", {**TWO, "photos/metadata.csv": "file_name,text\n7.jpg,a\n"}),
-    *(
-        Case(
-            f"a {suffix} for each image, and for many others",
-            "photos",
-            {**images("photos/{0,1,2}.jpg"), **texts("7 8", f"photos/{{0,1,2,3,4,5,6,7,8}}{suffix}")},
-        )
-        for suffix in (".pose", ".emb", ".dat")
-    ),
-    Case(
-        "a .pts for a few images",
-        "photos",
-        {**images("photos/{0,1,2,3,4,5,6,7}.jpg"), **texts("7", "photos/{0,1,a,b}.pts")},
-    ),
-    Case(
-        "a .pts for each image of classes",
-        "photos",
-        {**images("photos/{cat,dog}/{0,1}.jpg"), **texts("7", "photos/{cat,dog}/{0,1}.pts")},
-    ),
-    Case(
+    photos("metadata.csv of other files", {**TWO, "photos/metadata.csv": "file_name,text\n7.jpg,a\n"}),
+    photos("a .pose for each image, and for many others", {**THREE, **texts("7 8", "photos/{0,1,2,3,4,5,6,7,8}.pose")}),
+    photos("a .pts for a few images", {**images("photos/{0,1,2,3,4,5,6,7}.jpg"), **texts("7", "photos/{0,1,a,b}.pts")}),
+    photos(
         "a .pose for each image in a folder beside",
-        "photos",
         {**images("photos/images/{0,1,2}.jpg"), **texts("7", "photos/poses/{0,1,2}.pose")},
     ),
     *(
-        Case(
-            f"what a camera writes beside its images: {suffix}",
-            "photos",
-            {**images("photos/{0,1,2}.jpg"), **texts(begin, f"photos/{{0,1,2}}.{suffix}")},
+        photos(
+            f"what a camera writes beside its images: {suffix}", {**THREE, **texts(begin, f"photos/{{0,1,2}}.{suffix}")}
         )
         for suffix, begin in (
             ("xmp", '<?xpacket begin=""?><x:xmpmeta/>'),
-            ("RAF", "FUJIFILMCCD-RAW 0201"),
             ("clip", "\0\0\0\x18ftypqt  \0\0"),
             ("AAE", '<?xml version="1.0"?>\n<!DOCTYPE plist>'),
         )
     ),
     *(
-        Case(
-            f"a number for each image, a line each: {name}",
-            "photos",
-            {**images("photos/{0,1,2}.jpg"), f"photos/{name}": "4\n0\n7\n"},
-        )
-        for name in ("truth.lst", "y", "targets.out")
+        photos(f"a number for each image, a line each: {name}", {**THREE, f"photos/{name}": "4\n0\n7\n"})
+        for name in ("truth.lst", "y")
     ),
     *(
-        Case(
-            f"arrays with a row for each image: {name}",
-            "photos",
-            {**images("photos/{0,1,2}.jpg"), f"photos/{name}": data},
-        )
-        for name, data in (
-            ("y.npy", _npy(3)),
-            ("all.npz", npz(y=np.arange(3))),
-            ("set.pickle", b"\x80\4\x95abc"),
-            ("x.v7", b"\x89HDF\r\n\x1a\n"),
-        )
+        photos(f"arrays with a row for each image: {name}", {**THREE, f"photos/{name}": data})
+        for name, data in (("y.npy", _npy(3)), ("set.pickle", b"\x80\4\x95abc"), ("x.v7", b"\x89HDF\r\n\x1a\n"))
     ),
-    Case("an array of other things", "photos", {**images("photos/{0,1,2}.jpg"), "photos/mean.npy": _npy(8)}),
-    Case("a text of other things", "photos", {**images("photos/{0,1,2}.jpg"), "photos/notes.txt": "a\nb\n"}),
-    Case("arrays beside classes", "photos", {**images("photos/{cat,dog}/{0,1}.jpg"), "photos/y.npy": _npy(4)}),
-    Case(
-        "lists of images beside classes",
-        "photos",
-        {
-            **images("photos/{cat,dog}/{0,1}.jpg"),
-            "photos/a.lst": "cat/0.jpg\ncat/1.jpg\n",
-            "photos/b.lst": "dog/0.jpg\ndog/1.jpg\n",
-        },
+    photos("an array of other things", {**THREE, "photos/mean.npy": _npy(8)}),
+    photos("a text of other things", {**THREE, "photos/notes.txt": "a\nb\n"}),
+    *(
+        photos(f"pairs of one name: {first} and {second}", partners(f"{{0,1,2}}.{first}", f"{{0,1,2}}.{second}"))
+        for first, second in (("png", "tif"), ("jpeg", "webp"))
     ),
     *(
-        Case(
-            f"pairs of one name: {first} and {second}", "photos", partners(f"{{0,1,2}}.{first}", f"{{0,1,2}}.{second}")
-        )
-        for first, second in (("png", "tif"), ("jpeg", "webp"), ("bmp", "gif"))
-    ),
-    *(
-        Case(
+        photos(
             f"pairs by an ending: {first or 'none'} and {second}",
-            "photos",
             partners(f"{{1,2,10}}{first}.png", f"{{1,2,10}}{second}.png"),
         )
-        for first, second in (
-            ("", "_fg"),
-            ("_left", "_right"),
-            ("-in", "-out"),
-            ("L", "R"),
-            ("", " matte"),
-            ("", "alpha"),
-        )
+        for first, second in (("", "_fg"), ("-in", "-out"), ("L", "R"), ("", " matte"))
     ),
-    Case(
+    photos(
         "a gray image beside each of several colors",
-        "photos",
         {**images("photos/{0,1}.jpg"), **{f"photos/{n}.png": encoded(np.full((8, 8), n, np.uint8)) for n in (0, 1)}},
     ),
-    Case("pairs in class folders", "photos", partners("{cat,dog}/{0,1}.jpg", "{cat,dog}/{0,1}.png")),
-    Case("a few pairs", "photos", partners("{0,1,2,3,4,5,6}.jpg", "0.png")),
-    Case("a few pairs by an ending", "photos", partners("{0,1,2,3,4,5,6,7,8}.jpg", "{0,1}_edited.jpg")),
-    Case("frames that are numbered after a letter", "photos", partners("{cup,mug}_f{1,2,3}.png")),
-    Case("depths beside images", "photos", partners("{0,1,2}.jpg", "{0,1,2}_depth.png")),
-    Case("views that are numbered", "photos", partners("{cup,mug}_{1,2}.png")),
-    Case(
+    photos("pairs in class folders", partners("{cat,dog}/{0,1}.jpg", "{cat,dog}/{0,1}.png")),
+    photos("a few pairs", partners("{0,1,2,3,4,5,6}.jpg", "0.png")),
+    photos("frames that are numbered after a letter", partners("{cup,mug}_f{1,2,3}.png")),
+    photos("views that are numbered", partners("{cup,mug}_{1,2}.png")),
+    photos(
         "pairs that are packed by an option",
-        "photos",
         partners("{0,1,2}.jpg", "{0,1}_mask.png"),
-        {"images": ("mask=*_mask.png",), "fields": ("mask:mask",)},
+        images=("mask=*_mask.png",),
+        fields=("mask:mask",),
     ),
-    Case(
+    photos(
         "pairs of classes that are packed by an option",
-        "photos",
         partners("{cat,dog}/{0,1}_l.png", "{cat,dog}/{0,1}_r.png"),
-        {"images": ("r=*_r.png",)},
+        images=("r=*_r.png",),
     ),
-    Case("a pattern of pairs that are not there", "photos", partners("{0,1}.png"), {"images": ("r=*_r.png",)}),
-    Case("partners in two folders, of two formats", "photos", partners("view/{0,1}.jpg", "view_alpha/{0,1}.png")),
-    Case("two classes of two formats", "photos", partners("mugs/{0,1}.png", "cups/{0,1}.jpg")),
+    photos("a pattern of pairs that are not there", partners("{0,1}.png"), images=("r=*_r.png",)),
     *(
-        Case(f"a list of the images that is {how}", "photos", {**images("photos/{0,1,2}.jpg"), f"photos/{name}": data})
+        photos(f"a list of the images that is {how}", {**THREE, f"photos/{name}": data})
         for how, name, data in (
             ("gzipped", "kinds.csv.gz", gzip.compress(_LIST.encode(), mtime=0)),
-            ("packed by bzip2", "kinds.bz2", bz2.compress(_LIST.encode())),
             ("in UTF-16", "kinds.lst", _LIST.encode("utf-16")),
-            ("in a ZIP file", "kinds.zip", _zipped(_LIST, zipfile.ZIP_STORED)),
-            ("in a packed ZIP file", "kinds.xlsx", _zipped(_LIST, zipfile.ZIP_DEFLATED)),
+            ("in a ZIP file", "kinds.xlsx", zipped({"kinds.csv": _LIST.encode()}, zipfile.ZIP_DEFLATED)),
         )
     ),
     *(
-        Case(f"no list of labels: {name}", "photos", {**images("photos/{0,1,2}.jpg"), f"photos/{name}": text})
+        photos(f"no list of labels: {name}", {**THREE, f"photos/{name}": text})
         for name, text in (
             ("SHA256SUMS", "".join(f"{n:064x}  {n}.jpg\n" for n in range(3))),
-            ("md5.txt", "".join(f"MD5 ({n}.jpg) = {n:032x}\n" for n in range(3))),
-            ("fetch.sh", "#!/bin/sh\ncd photos\nwget x\n"),
             ("load.py", "import os\nimport sys\nprint(1)\n"),
-            ("Makefile", "a:\n\tb\nc:\n"),
-            ("paper.bib", "@misc{x,\ntitle={y}\n}\n"),
             ("index.html", "".join(f'<img src="{n}.jpg">\n' for n in range(3))),
         )
     ),
-    Case("pairs, and images without a partner", "photos", partners("{0,1,2,3,4,5}.jpg", "{0,1,2}.png")),
-    Case("masks that are JPEG files", "photos", partners("{0,1,2}.jpg", "{0,1,2}_mask.jpg")),
-    Case("an image that is beside nothing", "photos", {"photos/0.jpg": image(".jpg"), "photos/9.txt": "a note"}),
+    photos("pairs, and images without a partner", partners("{0,1,2,3,4,5}.jpg", "{0,1,2}.png")),
+    photos("masks that are JPEG files", partners("{0,1,2}.jpg", "{0,1,2}_mask.jpg")),
 )

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cases import Case, images
-from cases_detection import BOTH, DATA_YAML
 from cases_folders import CLASSES
 from cases_splits import SPLIT_COLUMN, TWO
-from cases_tables import tables
 
 _TABLE: Mapping[str, Any] = {**images("photos/{0,1,2,3}.jpg"), "list.csv": SPLIT_COLUMN}
 
@@ -19,23 +17,13 @@ def typed(name: str, words: str, make: Any, wrong: str = "", needs: tuple[str, .
 
 
 CASES = (
-    typed("a folder", "photos out", CLASSES),
     typed("no destination", "photos", CLASSES),
-    typed("splits of a folder", "photos out", TWO),
     typed("splits of a folder, named", "--splits train,val photos out", TWO),
     typed("a split that is not there", "--splits train,test photos out", TWO),
     typed("one split", "photos/val out", TWO),
     typed("a share of each class", "--holdout val=1 photos out", CLASSES),
     typed("a share of what is divided", "--holdout val=1 photos out", TWO),
     typed("splits by a column", "--split-by split list.csv out", _TABLE),
-    typed("splits of COCO's folder", "--splits train2017,val2017 coco out", BOTH),
-    typed("splits of YOLO's folder", "--splits train,val pets out", DATA_YAML, needs=("yaml",)),
-    typed(
-        "splits of a checkout",
-        "--splits train,test hub out",
-        tables("hub/train.parquet", "hub/test.parquet"),
-        needs=("pyarrow",),
-    ),
     typed(
         "splits of other classes",
         "--splits train,val photos out",
@@ -46,9 +34,6 @@ CASES = (
         "--splits train,val photos out",
         images("photos/train/{cat,dog}/0.jpg", "photos/val/0.jpg"),
     ),
-    typed(
-        "a table above the splits", "--splits train,val photos out", {**TWO, "photos/labels.csv": "id,label\n0,cat\n"}
-    ),
     typed("a pattern that the shell expands", "photos/cat/0.jpg photos/cat/1.jpg photos/dog/0.jpg out", CLASSES),
     typed("a pattern in quotes", "'photos/*/*.jpg' out", CLASSES),
     typed("a blank that is not quoted", "my photos out", images("my photos/{0,1}.jpg")),
@@ -56,7 +41,4 @@ CASES = (
     typed("the source as the destination", "photos photos", CLASSES),
     typed("a destination that is a file", "photos notes.txt", {**CLASSES, "notes.txt": "words"}),
     typed("a variable that is not expanded", "photos '$HOME/out'", CLASSES),
-    typed("a destination called .tar", "photos shards.tar", CLASSES),
-    typed("a wrong kind", "--source imagefolder photos out", CLASSES),
-    typed("a limit", "--limit 2 photos out", CLASSES),
 )

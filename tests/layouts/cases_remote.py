@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,14 +9,15 @@ from pathlib import Path
 from archived import tar, zipped
 from cases import Case, Files, images
 from cases_archives import CLASSES, shards
-from cases_tables import _FIXTURES, records, tables
+from cases_tables import tables
+from layout import FIXTURES
 
 remote = partial(Case, needs=("fsspec", "aiohttp"), served=True)
 
 
 def _fixture(name: str, to: str) -> Callable[[Path], Files]:
     def make(root: Path) -> Files:
-        folder = _FIXTURES / name
+        folder = FIXTURES / name
         return {f"{to}/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     return make
@@ -27,33 +27,15 @@ CASES = (
     remote("a shard", "shards/000.tar", shards()),
     remote("shards by a range", "shards/{000..001}.tar", shards()),
     remote("a range of which a shard is missing", "shards/{000..002}.tar", shards()),
-    remote("shards by a pattern", "shards/*.tar", shards()),
     remote("a shard with a query", "shards/000.tar?token=1", shards()),
     remote("a shard that is not there", "shards/900.tar", shards()),
-    remote("compressed shards", "shards/{000..001}.tar.gz", shards(end="tar.gz")),
-    remote("a tar of class folders", "photos.tar", {"photos.tar": tar(CLASSES)}),
     remote("a zip", "photos.zip", {"photos.zip": zipped(CLASSES)}),
-    remote(
-        "a zip of splits",
-        "sets.zip",
-        {"sets.zip": zipped({f"{s}/{k}": v for s in ("train", "val") for k, v in CLASSES.items()})},
-    ),
-    remote(
-        "one split of a zip",
-        "sets.zip/train",
-        {"sets.zip": zipped({f"{s}/{k}": v for s in ("train", "val") for k, v in CLASSES.items()})},
-    ),
     remote("a Parquet", "hub/train-00000-of-00001.parquet", tables("hub/train-00000-of-00001.parquet")),
-    remote("a TFRecord file", "set.tfrecord", {"set.tfrecord": records()}),
-    remote("a gzipped TFRecord file", "set.tfrecord.gz", {"set.tfrecord.gz": gzip.compress(records(), mtime=0)}),
     remote("the index of MDS", "mds/index.json", _fixture("mds/splits/train", "mds")),
-    remote("the index of litdata", "lit/index.json", _fixture("litdata/dicts", "lit")),
     remote("a folder of MDS", "mds/", _fixture("mds/splits/train", "mds")),
-    remote("a folder of MDS with its kind named", "mds/", _fixture("mds/splits/train", "mds"), {"kind": "mds"}),
     remote("a folder of images", "photos/", images("photos/{0,1}.jpg")),
-    remote("an image", "photos/0.jpg", images("photos/{0,1}.jpg")),
     remote("a table", "list.csv", {"list.csv": "path,label\n0.jpg,cat\n", **images("0.jpg")}),
     remote("an .npz", "set.npz", {"set.npz": b"PK"}),
-    remote("a RecordIO file", "plain.rec", lambda root: {"plain.rec": (_FIXTURES / "recordio/plain.rec").read_bytes()}),
+    remote("a RecordIO file", "plain.rec", lambda root: {"plain.rec": (FIXTURES / "recordio/plain.rec").read_bytes()}),
     remote("another end with its kind named", "download?id=3", {"download?id=3": tar(CLASSES)}, {"kind": "archive"}),
 )

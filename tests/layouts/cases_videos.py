@@ -51,21 +51,16 @@ def _renamed(name: str) -> Callable[[Path], None]:
 CASES = (
     video_case("a video", "a.mp4", videos("a.mp4")),
     video_case("a video without a suffix", "a", _renamed("a")),
-    video_case("a suffix in capitals", "A.MP4", _renamed("A.MP4")),
     video_case("a folder of videos", "set", videos("set/a.mp4", "set/b.mp4")),
-    video_case("class folders of videos", "set", videos("set/run/a.mp4", "set/walk/b.mp4")),
     video_case("splits of videos", "set", videos("set/train/run/a.mp4", "set/val/run/b.mp4")),
     video_case("one split of them", "set/train", videos("set/train/run/a.mp4", "set/val/run/b.mp4")),
     video_case("images and videos", "set", _with_images),
     video_case("images and videos, with an option of videos", "set", _with_images, {"fps": 1.0}),
-    video_case("every second frame", "set", videos("set/a.mp4", frames=4), {"frame_step": 2}),
     video_case("a video that is cut", "set", _broken),
     video_case("an AVI without its index", "a.avi", _without_index),
-    video_case("a table of videos", "list.csv", videos("set/a.mp4", list__csv="path,label\nset/a.mp4,run\n")),
     video_case(
         "a table of videos, in their folder", "set", videos("set/a.mp4", **{"set/list__csv": "path,label\na.mp4,run\n"})
     ),
-    video_case("a list of videos", "list.txt", videos("set/a.mp4", list__txt="set/a.mp4 3\n")),
     video_case(
         "metadata.csv of videos", "set", videos("set/a.mp4", **{"set/metadata__csv": "file_name,label\na.mp4,run\n"})
     ),

@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cases import Answer, Case, in_this_process, inside, prepare
 from cases_archives import shards
-from cases_arrays import PIXELS, hdf5, mnist, npy
-from cases_detection import DATA_YAML, coco_folder, voc, yolo
+from cases_arrays import mnist
+from cases_detection import coco_folder, voc, yolo
 from cases_folders import CLASSES
 from cases_listings import PHOTOS, csv
 from cases_splits import TWO
 from cases_tables import tables
-from made_texts import img2dataset
+from layout import copied
 from store_server import Server
 
 from rawpack.errors import RawpackError
@@ -33,22 +33,16 @@ CASES = (
     Case("class folders", "photos", CLASSES),
     Case("folders of splits", "photos", TWO),
     Case("a CSV", "list.csv", csv("path,label", "{},cat", "{},dog", "{},cat")),
-    Case("a list in JSON", "list.json", {**PHOTOS, "list.json": '[{"path": "photos/0.jpg", "label": "cat"}]'}),
     Case(
         "a folder with a metadata.csv", "photos", {**PHOTOS, "photos/metadata.csv": "file_name,n\n0.jpg,1\n1.jpg,2\n"}
     ),
-    Case("what img2dataset writes as files", "laion", partial(img2dataset, form="files"), needs=("pyarrow",)),
-    Case("tar shards", "shards", shards()),
+    Case("what img2dataset writes as files", "laion", copied("img2dataset/files", "laion"), needs=("pyarrow",)),
     Case("tar shards by a pattern", "shards/*.tar", shards()),
     Case("COCO's JSON", "coco/annotations/instances_val2017.json", coco_folder()),
-    Case("COCO's folder", "coco", coco_folder()),
     Case("YOLO", "pets", yolo("pets")),
-    Case("YOLO's data.yaml", "pets/data.yaml/train", DATA_YAML, needs=("yaml",)),
     Case("Pascal VOC", "VOC2012", voc("VOC2012")),
     Case("a checkout of the Hub", "hub", tables("hub/data/train-00000-of-00001.parquet"), needs=("pyarrow",)),
-    Case("an .npy", "set/images.npy", {"set/images.npy": npy(PIXELS)}),
     Case("one split of MNIST", "MNIST/train", mnist("MNIST/raw")),
-    Case("a folder of HDF5", "set", hdf5("set/images.h5", image=PIXELS)),
     Case("WebDataset behind a URL", "shards/{000..001}.tar", shards(), needs=_URL, served=True),
 )
 

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import shutil
 import struct
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
-from layout import Layout, Samples
-from PIL import Image
-
-_FIXTURES = Path(__file__).resolve().parents[1] / "support" / "fixtures"
-
-
-def _copied(name: str, to: str) -> Callable[[Path], None]:
-    def make(root: Path) -> None:
-        shutil.copytree(_FIXTURES / name, root / to)
-
-    return make
+from layout import Layout, Samples, copied, pixels
 
 
 def _values(folder: Path) -> list[tuple[bytes, bytes]]:
@@ -36,35 +22,20 @@ def _values(folder: Path) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def _samples(folder: Path, prefix: str = "") -> Samples:
-    return {
-        f"{prefix}{i:08d}": {
-            "image": np.asarray(Image.open(io.BytesIO(image))),
-            "label": int.from_bytes(label, "little"),
+def _layout(have: str, fixture: str, folder: str, splits: tuple[str, ...] = ("",)) -> Layout:
+    def samples(root: Path) -> Samples:
+        return {
+            f"{split}{i:08d}": {"image": pixels(image), "label": int.from_bytes(label, "little")}
+            for split in splits
+            for i, (image, label) in enumerate(_values(root / folder / split))
         }
-        for i, (image, label) in enumerate(_values(folder))
-    }
+
+    return Layout(have, copied(fixture, folder), samples)
 
 
 LAYOUTS = (
-    Layout(
-        "MDS of MosaicML Streaming: shards and an `index.json`",
-        _copied("mds/splits/train", "set"),
-        lambda root: _samples(root / "set"),
-    ),
-    Layout(
-        "MDS in folders of splits",
-        _copied("mds/splits", "set"),
-        lambda root: {**_samples(root / "set/train", "train/"), **_samples(root / "set/val", "val/")},
-    ),
-    Layout(
-        "what `litdata.optimize` writes: chunks and an `index.json`",
-        _copied("litdata/dicts", "set"),
-        lambda root: _samples(root / "set"),
-    ),
-    Layout(
-        "the same, whose samples are tuples of an image and a label",
-        _copied("litdata/pairs", "pairs"),
-        lambda root: _samples(root / "pairs"),
-    ),
+    _layout("MDS of MosaicML Streaming: shards and an `index.json`", "mds/splits/train", "set"),
+    _layout("MDS in folders of splits", "mds/splits", "set", ("train/", "val/")),
+    _layout("what `litdata.optimize` writes: chunks and an `index.json`", "litdata/dicts", "set"),
+    _layout("the same, whose samples are tuples of an image and a label", "litdata/pairs", "pairs"),
 )

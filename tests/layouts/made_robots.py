@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from layout import Layout, Samples
+from layout import Layout, Samples, copied
 
-_FIXTURES = Path(__file__).resolve().parents[1] / "support" / "fixtures" / "lerobot"
 _TASKS = ("pick the cube", "open the drawer, ä")
-
-
-def _copied(name: str) -> Callable[[Path], None]:
-    def make(root: Path) -> None:
-        shutil.copytree(_FIXTURES / name, root / "robot")
-
-    return make
 
 
 def _samples(root: Path) -> Samples:
@@ -45,7 +35,10 @@ def _samples(root: Path) -> Samples:
     }
 
 
-LAYOUTS = (
-    Layout("a LeRobot dataset, v3: many episodes in each video", _copied("v30/h264"), _samples, ("av",), 40),
-    Layout("a LeRobot dataset, v2: a video for each episode", _copied("v21/h264"), _samples, ("av",), 40),
+LAYOUTS = tuple(
+    Layout(have, copied(f"lerobot/{version}/h264", "robot"), _samples, ("av",), 40)
+    for have, version in (
+        ("a LeRobot dataset, v3: many episodes in each video", "v30"),
+        ("a LeRobot dataset, v2: a video for each episode", "v21"),
+    )
 )

@@ -13,12 +13,11 @@ import made_labels
 import made_objects
 import made_python
 import made_robots
-import made_streams
 import made_texts
 import made_tfrecord
 import numpy as np
 import pytest
-from cases import without_children
+from childless import without_children
 from layout import Layout
 from running import run_here
 
@@ -32,7 +31,6 @@ LAYOUTS: tuple[Layout, ...] = (
     *made_objects.LAYOUTS,
     *made_python.LAYOUTS,
     *made_robots.LAYOUTS,
-    *made_streams.LAYOUTS,
     *made_texts.LAYOUTS,
     *made_tfrecord.LAYOUTS,
 )

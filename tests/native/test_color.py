@@ -15,7 +15,6 @@ from resampled import noise
 
 from rawpack.native import calls, library, state
 from rawpack.native.calls import IMAGE, MOST_FACTOR, recolor, resample
-from rawpack.transforms import color
 from rawpack.transforms.color import changed
 
 pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
@@ -197,7 +196,3 @@ def test_images_that_others_hold_stay() -> None:
     assert changed(image, [(BRIGHTNESS, 0.5)], beside) is beside
     assert changed(image, [(BRIGHTNESS, 0.5)], image) is image
     assert np.array_equal(image, expected)
-
-
-def test_kinds_are_numbered_alike() -> None:
-    assert (color.BRIGHTNESS, color.CONTRAST, color.SATURATION, color.HUE) == (0, 1, 2, 3)

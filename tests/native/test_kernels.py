@@ -69,26 +69,12 @@ def test_long_axes_of_many_bits(size: int, scaled: int, channels: int) -> None:
     Pixels are 127 and 128 in turn, so that the last bits of the weights decide.
     """
     for shape, to in (((size, 40), (scaled, 40)), ((40, size), (40, scaled))):
-        pixels = (
-            np.repeat(127 + np.add(*np.indices(shape)).reshape(-1, 1) % 2, channels, axis=1)
-            .astype(np.uint8)
-            .reshape(-1)
-        )
+        pixels = (127 + np.add(*np.indices(shape)) % 2).astype(np.uint8).repeat(channels)
         for antialias in (True, False):
             case = Case(
-                pixels,
-                shape[1] * channels,
-                (*shape, channels),
-                (0, 0, *shape),
-                to,
-                (0, 0),
-                0,
-                to,
-                False,
-                antialias,
-                0,
+                pixels, shape[1] * channels, (*shape, channels), (0, 0, *shape), to, (0, 0), 0, to, False, antialias, 0,
                 None,
-            )
+            )  # fmt: skip
             assert np.array_equal(case.made(True), case.expected())
             assert np.array_equal(case.made(False), case.expected())
 

@@ -49,13 +49,8 @@ def damaged(folder: Path) -> None:
     (folder / "core").write_bytes(b"\x7fELF damaged")
 
 
-def another_library(folder: Path) -> None:
-    (folder / "old.c").write_text("int other;")
-    subprocess.run([*COMPILER, "-shared", "-fPIC", "-o", folder / "core", folder / "old.c"], check=True)
-
-
 @pytest.mark.skipif(sys.platform != "linux" or not native.LIBRARY.exists(), reason="needs the library on Linux")
-@pytest.mark.parametrize("part", [0.01, 0.5, 0.9, 1])
+@pytest.mark.parametrize("part", [0.01, 0.5, 1])
 def test_a_library_that_was_cut_short_is_not_loaded(fresh: pytest.MonkeyPatch, tmp_path: Path, part: float) -> None:
     """Loading it would end the process. By a byte, too."""
     data = native.LIBRARY.read_bytes()
@@ -71,7 +66,6 @@ def test_a_library_that_was_cut_short_is_not_loaded(fresh: pytest.MonkeyPatch, t
     [
         (lambda folder: None, "does not exist$"),
         (damaged, "cannot be loaded"),
-        pytest.param(another_library, "cannot be loaded", marks=compiles),
         pytest.param(
             another_version, f"has version {native.VERSION + 1}, and {native.VERSION} is needed$", marks=compiles
         ),
@@ -91,14 +85,6 @@ def test_a_library_that_cannot_be_used_is_warned_of_once(
     assert "off" in native.state()
     shown = run_here("doctor").out
     assert re.search(r"native core\n  not used  \S+/core .*; NumPy makes the same pixels", shown)
-
-
-def test_a_warning_that_is_an_error_is_raised_once(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Then NumPy is used."""
-    fresh.setattr(native, "LIBRARY", tmp_path / "core")
-    with pytest.raises(RuntimeWarning):
-        native.library()
-    assert native.library() is None
 
 
 def test_who_asked_for_numpy_gets_no_warning(fresh: pytest.MonkeyPatch) -> None:
@@ -124,20 +110,17 @@ def test_a_reader_warns_once(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "steps", "warns"),
+    ("options", "steps", "warns", "first"),
     [
-        ({"compression": "zstd"}, None, True),
-        ({"compression": "zstd", "color": "ycgco420"}, None, True),
-        ({"color": "ycgco420"}, None, True),
-        ({"format": "lmdb"}, [CenterCrop(3)], True),
-        ({"format": "lmdb"}, [RandomHorizontalFlip()], True),
-        ({"format": "lmdb"}, None, False),
-        ({"format": "hdf5", "compression": "gzip"}, [CenterCrop(3)], False),
-        ({}, None, False),
+        ({"compression": "zstd"}, None, True, 0),
+        ({"color": "ycgco420"}, None, True, 1),
+        ({"format": "lmdb"}, [CenterCrop(3)], True, 0),
+        ({"format": "lmdb"}, [RandomHorizontalFlip()], True, 1),
+        ({"format": "lmdb"}, None, False, 0),
+        ({"format": "hdf5", "compression": "gzip"}, [CenterCrop(3)], False, 1),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("first", [0, 1])
 def test_a_reader_warns_before_it_starts_workers(
     fresh: pytest.MonkeyPatch, tmp_path: Path, options: dict[str, Any], steps: Any, warns: bool, first: int
 ) -> None:

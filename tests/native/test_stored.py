@@ -110,11 +110,11 @@ def some_files(count: int, seed: int) -> Iterator[tuple[bytes, tuple[int, int, i
 def test_rows_end_where_python_finds_them() -> None:
     """Or there are others than their markers; either happens often."""
     whole = 0
-    for data, numbers in some_files(tries(8000), seed=2):
+    for data, numbers in some_files(tries(6000), seed=2):
         ends = row_ends(memoryview(data), *numbers)
         assert ends == ends_in_python(data, *numbers), (data, numbers)
         whole += ends is not None
-    assert tries(2000) < whole < tries(7400)
+    assert tries(1500) < whole < tries(5600)
     early = FILE + b"\xff\xd9"  # an end marker before the end
     assert row_ends(memoryview(early), 8, 3, 3) is ends_in_python(early, 8, 3, 3) is None
 
@@ -170,11 +170,6 @@ def test_arm64_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout == expected) == (0, True), ran.stderr.decode()[:3000]
 
 
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_no_warning(tmp_path: Path, compiler: str) -> None:
-    driver(tmp_path, compiler, "-fsyntax-only", *STRICT, sources=[DRIVER])
-
-
 _BESIDE_UNMAPPED = """
 import numpy as np
 from draws import tries
@@ -210,31 +205,27 @@ HUGE, SIXTY_FOUR = 2**31 - 1, 2**63 - 1
 STORED = np.arange(3 * 20 * 30, dtype=np.uint8)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *((0, value) for value in (0,)), *((1, value) for value in (0,)),  # addresses
+def test_differences_that_do_not_fit_are_refused() -> None:
+    """In Python by ValueError, in C by a code, before anything is written."""
+    core, out = library(), np.full((8, 18, 3), 7, np.uint8)
+    assert core is not None
+    assert core.rawpack_undo(None) == 1
+    for field, value in (
+        (0, 0), (1, 0),  # addresses
         *((2, value) for value in (0, -1, 1799, 1801, SIXTY_FOUR, -SIXTY_FOUR - 1)),  # size
         *((k, value) for k in (3, 4) for value in (0, -1, 19, 31, 40, SIXTY_FOUR, -SIXTY_FOUR - 1)),  # rows, values
         *((k, value) for k in (5, 6) for value in (-1, 13, SIXTY_FOUR, -SIXTY_FOUR - 1)),  # y, x
         *((k, value) for k in (7, 8) for value in (0, -1, 31, SIXTY_FOUR, -SIXTY_FOUR - 1)),  # height, width
         *((9, value) for value in (0, 1, 2, 4, -3, HUGE)),
-    ],
-)  # fmt: skip
-def test_differences_that_do_not_fit_are_refused(field: int, value: int) -> None:
-    """In Python by ValueError, in C by a code, before anything is written."""
-    out = np.full((8, 18, 3), 7, np.uint8)
-    numbers = [STORED.ctypes.data, out.ctypes.data, 1800, 20, 30, 12, 12, 8, 18, 3, 1]
-    numbers[field] = value
-    core = library()
-    assert core is not None
-    assert core.rawpack_undo(struct.pack("@PP7q2i", *numbers)) == 1
-    assert core.rawpack_undo(None) == 1
-    if field > 2:
-        box = (numbers[5], numbers[6], numbers[7], numbers[8])
-        with pytest.raises(ValueError, match=r"planes of|is not within|must be in C order"):
-            undo(STORED, (numbers[9], numbers[3], numbers[4]), box, out)
-    assert (out == 7).all()
+    ):  # fmt: skip
+        numbers = [STORED.ctypes.data, out.ctypes.data, 1800, 20, 30, 12, 12, 8, 18, 3, 1]
+        numbers[field] = value
+        assert core.rawpack_undo(struct.pack("@PP7q2i", *numbers)) == 1, (field, value)
+        if field > 2:
+            box = (numbers[5], numbers[6], numbers[7], numbers[8])
+            with pytest.raises(ValueError, match=r"planes of|is not within|must be in C order"):
+                undo(STORED, (numbers[9], numbers[3], numbers[4]), box, out)
+        assert (out == 7).all(), (field, value)
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
@@ -252,23 +243,19 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
 FILE = bytes(8) + b"\xff\xd0\xff\xd1\xff\xd9"
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
+def test_numbers_of_a_file_that_do_not_fit_are_refused() -> None:
+    """In Python by ValueError, in C by a code, before anything is written."""
+    data, ends, core = np.frombuffer(FILE, np.uint8), np.full(3, 7, np.int64), library()
+    assert core is not None
+    for field, value in (
         (0, None), *((1, value) for value in (-1, 7, -SIXTY_FOUR)),  # address, size
         *((2, value) for value in (-1, 15, SIXTY_FOUR, -SIXTY_FOUR)),  # scan
         *((3, value) for value in (0, 2, -1)), *((4, value) for value in (0, 4, -1, SIXTY_FOUR)), (5, None),
-    ],
-)  # fmt: skip
-def test_numbers_of_a_file_that_do_not_fit_are_refused(field: int, value: int | None) -> None:
-    """In Python by ValueError, in C by a code, before anything is written."""
-    data, ends = np.frombuffer(FILE, np.uint8), np.full(3, 7, np.int64)
-    numbers: list[Any] = [ctypes.c_void_p(data.ctypes.data), len(FILE), 8, 3, 3, ctypes.c_void_p(ends.ctypes.data)]
-    numbers[field] = value
-    core = library()
-    assert core is not None
-    assert core.rawpack_row_ends(numbers[0], *map(ctypes.c_int64, numbers[1:5]), numbers[5]) == 1
-    assert (ends == 7).all()
-    if field in (2, 3, 4):
-        with pytest.raises(ValueError, match="has no"):
-            row_ends(memoryview(FILE), *numbers[2:5])
+    ):  # fmt: skip
+        numbers: list[Any] = [ctypes.c_void_p(data.ctypes.data), len(FILE), 8, 3, 3, ctypes.c_void_p(ends.ctypes.data)]
+        numbers[field] = value
+        assert core.rawpack_row_ends(numbers[0], *map(ctypes.c_int64, numbers[1:5]), numbers[5]) == 1, (field, value)
+        assert (ends == 7).all(), (field, value)
+        if field in (2, 3, 4):
+            with pytest.raises(ValueError, match="has no"):
+                row_ends(memoryview(FILE), *numbers[2:5])

@@ -4,12 +4,11 @@ without a key is never taken for a sample."""
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
-import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +16,7 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archived import tar
 from folders import files_of, rejects_of
 from pictures import encoded, picture, save
 from running import pack, run_here
@@ -27,98 +27,82 @@ from rawpack_packer.destination import journal
 from rawpack_packer.sources import files
 
 BAD, IMAGES = 2, range(4)
-Broken = Callable[[bool], Any]
-"""Writes the source, with one bad sample or without; returns it."""
 
 
 def photos(root: Path) -> Path:
+    """Images that are always of one time."""
     for i in IMAGES:
-        save(root / f"{i}.png", picture(16, 16, i))
+        os.utime(save(root / f"{i}.png", picture(16, 16, i)), (1, 1))
     return root
 
 
-def listing(root: Path, name: str, bad: str, good: str) -> Broken:
-    """Of images with a score each. bad, good: the whole line of one of them."""
-
-    def write(broken: bool) -> Path:
-        lines = [f"{i}.png,{i}" for i in IMAGES]
-        lines[BAD] = bad if broken else good
-        path = photos(root) / name
-        path.write_text("\n".join(["path,score", *lines, ""]))
-        for i in IMAGES:
-            os.utime(root / f"{i}.png", (1, 1))
-        return path
-
-    return write
+# Each of these writes a source, with one bad sample or without, and returns it.
 
 
-def json_lines(root: Path) -> Broken:
-    def write(broken: bool) -> Path:
-        lines = [json.dumps({"path": f"{i}.png", "score": i}) for i in IMAGES]
-        lines[BAD] = lines[BAD][:-1] if broken else lines[BAD]
-        (photos(root) / "list.jsonl").write_text("\n".join(lines))
-        return root / "list.jsonl"
-
-    return write
+def lines(root: Path, broken: bool, bad: str, good: str) -> Path:
+    """A listing of images with a score each. bad, good: the whole line of one of them."""
+    rows = [f"{i}.png,{i}" for i in IMAGES]
+    rows[BAD] = bad if broken else good
+    (photos(root) / "list.csv").write_text("\n".join(["path,score", *rows, ""]))
+    return root / "list.csv"
 
 
-def beside(root: Path) -> Broken:
-    root = root / "set"
-
-    def write(broken: bool) -> Path:
-        photos(root / "images")
-        (root / "labels").mkdir(exist_ok=True)
-        for i in IMAGES:
-            word = "x" if broken and i == BAD else "0.5"
-            (root / "labels" / f"{i}.txt").write_text(f"0 0.5 {word} 0.5 0.5\n")
-            os.utime(root / "images" / f"{i}.png", (1, 1))
-        (root / "data.yaml").write_text("path: .\ntrain: images\nval: images\nnames: [a]\n")
-        return root
-
-    return write
+def image(root: Path, broken: bool) -> Path:
+    """The listing is the same before and after."""
+    path = lines(root, False, "", "2.png,2")
+    if broken:
+        (root / f"{BAD}.png").write_text("no image")
+    for file in (path, root / f"{BAD}.png"):
+        os.utime(file, (1, 1))
+    return path
 
 
-def table(root: Path) -> Broken:
-    def write(broken: bool) -> Path:
-        images = [encoded(picture(16, 16, i)) for i in IMAGES]
-        images[BAD] = images[BAD][:200] if broken else images[BAD]
-        pq.write_table(pa.table({"key": [f"{i}" for i in IMAGES], "image": images}), root / "images.parquet")
-        return root / "images.parquet"
-
-    return write
+def json_lines(root: Path, broken: bool) -> Path:
+    rows = [json.dumps({"path": f"{i}.png", "score": i}) for i in IMAGES]
+    rows[BAD] = rows[BAD][:-1] if broken else rows[BAD]
+    (photos(root) / "list.jsonl").write_text("\n".join(rows))
+    return root / "list.jsonl"
 
 
-def archive(root: Path) -> Broken:
+def beside(root: Path, broken: bool) -> Path:
+    photos(root / "set" / "images")
+    (root / "set" / "labels").mkdir(exist_ok=True)
+    for i in IMAGES:
+        word = "x" if broken and i == BAD else "0.5"
+        (root / "set" / "labels" / f"{i}.txt").write_text(f"0 0.5 {word} 0.5 0.5\n")
+    (root / "set" / "data.yaml").write_text("path: .\ntrain: images\nval: images\nnames: [a]\n")
+    return root / "set"
+
+
+def table(root: Path, broken: bool) -> Path:
+    images = [encoded(picture(16, 16, i)) for i in IMAGES]
+    images[BAD] = images[BAD][:200] if broken else images[BAD]
+    pq.write_table(pa.table({"key": [f"{i}" for i in IMAGES], "image": images}), root / "images.parquet")
+    return root / "images.parquet"
+
+
+def archive(root: Path, broken: bool) -> Path:
     """The bad member is as large as the good one, and no member has a time."""
-
-    def write(broken: bool) -> Path:
-        with tarfile.open(root / "images-000.tar", "w") as tar:
-            for i in IMAGES:
-                data = encoded(picture(16, 16, i))
-                data = b"x" * len(data) if broken and i == BAD else data
-                member = tarfile.TarInfo(f"{i}.png")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-        os.utime(root / "images-000.tar", ns=(1, 1 + broken))
-        return root / "images-000.tar"
-
-    return write
+    members: dict[str, bytes | str] = {f"{i}.png": encoded(picture(16, 16, i)) for i in IMAGES}
+    if broken:
+        members[f"{BAD}.png"] = b"x" * len(members[f"{BAD}.png"])
+    (root / "images-000.tar").write_bytes(tar(members))
+    os.utime(root / "images-000.tar", ns=(1, 1 + broken))
+    return root / "images-000.tar"
 
 
-def in_memory(_root: Path) -> Broken:
-    def write(broken: bool) -> list[dict[str, Any]]:
-        samples = [{"image": picture(16, 16, i), "score": i} for i in IMAGES]
-        samples[BAD]["score"] = "two" if broken else BAD
-        return samples
-
-    return write
+def in_memory(_root: Path, broken: bool) -> list[dict[str, Any]]:
+    samples: list[dict[str, Any]] = [{"image": picture(16, 16, i), "score": i} for i in IMAGES]
+    samples[BAD]["score"] = "two" if broken else BAD
+    return samples
 
 
-MENDED: dict[str, Callable[[Path], Broken]] = {
-    "cell": lambda root: listing(root, "list.csv", "2.png,two", "2.png,2"),
-    "line": lambda root: listing(root, "list.csv", "2.png,2,2", "2.png,2"),
-    "line without a key": lambda root: listing(root, "list.csv", ",,,", "2.png,2"),
-    "object": json_lines, "annotation": beside, "table": table, "archive": archive, "dataset": in_memory,
+MENDED: dict[str, Callable[[Path, bool], Any]] = {
+    "cell": partial(lines, bad="2.png,two", good="2.png,2"),
+    "line": partial(lines, bad="2.png,2,2", good="2.png,2"),
+    "line without a key": partial(lines, bad=",,,", good="2.png,2"),
+    "image": image, "object": json_lines, "annotation": beside, "table": table, "archive": archive,
+    "dataset": in_memory,
 }  # fmt: skip
 
 
@@ -126,7 +110,7 @@ MENDED: dict[str, Callable[[Path], Broken]] = {
 def test_what_was_mended_outside_of_the_image_file_is_added(tmp_path: Path, what: str) -> None:
     """While it is bad, nothing is added nor listed again; once it is mended, the store has what one pack of the mended
     source has."""
-    write, store = MENDED[what](tmp_path), tmp_path / "store"
+    write, store = partial(MENDED[what], tmp_path), tmp_path / "store"
     rawpack_packer.pack(write(True), store, size=16, max_rejects=1, workers=0)
     before = files_of(store)
     done = rawpack_packer.append(write(True), store, skip_existing=True, max_rejects=0, workers=0)
@@ -197,7 +181,7 @@ def test_a_file_that_is_the_same_is_not_read_again(tmp_path: Path) -> None:
 
 def test_a_sample_that_crashed_is_not_tried_in_this_process(tmp_path: Path) -> None:
     """Nor is its table known to be the same."""
-    write, store = table(tmp_path), tmp_path / "store"
+    write, store = partial(table, tmp_path), tmp_path / "store"
     rawpack_packer.pack(write(True), store, size=16, max_rejects=1, workers=0)
     crashed = journal.Reject(BAD, "2", "crashed", "it killed two processes that decoded it")
     keys = [("0", None), ("1", None), ("2", crashed), ("3", None)]
@@ -237,36 +221,6 @@ def test_broken_lines_of_two_listings_are_two_rejects(tmp_path: Path) -> None:
     other.write_text(other.read_text().replace(",,\n", ",,,\n"))
     with pytest.raises(PackError, match="1 of 1 image was rejected"):
         rawpack_packer.append(other, store, skip_existing=True, max_rejects=0, workers=0)
-
-
-def test_a_broken_line_is_one_where_a_pattern_orders_the_samples(tmp_path: Path) -> None:
-    """It has no path that the pattern could match, and is another one in another listing."""
-    stores = tmp_path / "store", tmp_path / "other"
-    for name, store in zip("ab", stores, strict=True):
-        for i in (9, 10, 11):
-            save(tmp_path / name / f"{i}.png", picture(16, 16, i))
-        path = tmp_path / f"{name}.csv"
-        path.write_text(f"path\n{name}/10.png\n,,\n{name}/9.png\n{name}/11.png\n")
-        options: dict[str, Any] = {"key_pattern": "{person}/{frame:d}.png", "max_rejects": 1, "workers": 0}
-        rawpack_packer.pack(path, store, size=16, **options)
-        assert [sample["frame"] for sample in Reader(store)] == [9, 10, 11]
-        assert [line["key"] for line in rejects_of(store)] == ["line 3"]
-    done = rawpack_packer.append(tmp_path / "b.csv", stores[0], skip_existing=True, **options)
-    assert (done.added, done.rejected, done.existing) == (3, 1, 0)
-    done = rawpack_packer.append(tmp_path / "b.csv", stores[0], skip_existing=True, **options)
-    assert (done.added, done.rejected, done.existing) == (0, 0, 4)
-
-
-def test_packing_a_mended_source_again_names_the_append_that_adds_it(tmp_path: Path) -> None:
-    """The number of samples is the same."""
-    source = photos(tmp_path / "photos")
-    (source / "2.png").write_text("no image")
-    store = pack(source, tmp_path / "store", "--size", 16, "--max-rejects", 1)
-    photos(source)
-    ran = run_here("pack", "--workers", 0, "--size", 16, source, store)
-    assert (ran.code, "add what is new with `rawpack append --skip-existing`" in ran.err) == (2, True), ran
-    assert run_here("append", "--workers", 0, "--skip-existing", source, store).code == 0
-    assert len(Reader(store)) == 4
 
 
 def test_a_sample_whose_key_is_that_of_a_broken_line_is_a_sample(tmp_path: Path) -> None:
@@ -313,18 +267,6 @@ def test_samples_of_stores_without_a_label_are_counted(tmp_path: Path) -> None:
     grown = pack(tmp_path / "more", tmp_path / "grown", "--size", 16)
     ran = run_here("append", "--workers", 0, store, grown)
     assert (ran.code, counts(grown)) == (0, 2), ran
-
-
-def test_a_rejected_image_without_a_label_counts_once_it_is_added(tmp_path: Path) -> None:
-    photos(tmp_path)
-    (tmp_path / "list.csv").write_text("path,label\n0.png,cat\n1.png,\n2.png,\n3.png,dog\n")
-    (tmp_path / "2.png").write_text("no image")
-    store = pack(tmp_path / "list.csv", tmp_path / "store", "--size", 16, "--max-rejects", 1)
-    for counted in (1, 2):
-        assert json.loads((store / "store.json").read_text())["counts"]["unlabelled"] == counted
-        photos(tmp_path)
-        rawpack_packer.append(tmp_path / "list.csv", store, skip_existing=True, workers=0)
-    assert sum(sample["label"] == -1 for sample in Reader(store)) == 2
 
 
 def test_a_mended_reject_of_another_split_stays_in_that(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import pickle
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from archived import tar, zipped
 from folders import files_of, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,9 +51,11 @@ def shell(folder: Path, command: str) -> None:
     subprocess.run(command, shell=True, check=True, cwd=folder, capture_output=True)
 
 
-def make_tree(folder: Path) -> Path:
-    """A folder with all that an archive can hold: classes, an empty one, deep and loose files, odd names, links."""
-    root = folder / "photos"
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder with all that an archive can hold: classes, an empty one, deep and loose files, odd names, links; and
+    its store."""
+    root = tmp_path_factory.mktemp("tree") / "photos"
     for i, name in enumerate(
         ["cat/1.jpg", "cat/deep/er/0.jpg", "dog/é 2.png", "dog/-3.jpg", "loose.jpg", ".hid/4.jpg"]
     ):
@@ -68,36 +72,34 @@ def make_tree(folder: Path) -> Path:
     (root / "dog" / "all").symlink_to("../cat")
     (root / "dog" / "up").symlink_to("..")
     (root / "dog" / "gone.jpg").symlink_to("nowhere")
-    return root
+    api.pack(root, root.parent / "store", **HOW)
+    return root, root.parent / "store"
+
+
+HOW: Any = {"size": 16, "workers": 0, "max_rejects": 10}
 
 
 ARCHIVES = {
-    "a.tar": "tar cf a.tar photos",
-    "b.tar": "tar cf b.tar -C photos .",
-    "pax.tar": "tar cf pax.tar --format=pax photos",
-    "v7.tar": "tar cf v7.tar --format=ustar --exclude='y*' photos",
-    "a.tgz": "tar czf a.tgz photos",
-    "a.tar.bz2": "tar cjf a.tar.bz2 -C photos .",
-    "a.zip": "zip -qry a.zip photos",
-    "stored.zip": "cd photos && zip -0qry ../stored.zip .",
-    "one.tar::two.tar": "tar cf one.tar -C photos ./cat && tar cf two.tar -C photos --exclude=./cat .",
-    "part-{0..1}.zip": "cd photos && zip -qry ../part-0.zip cat && zip -qry ../part-1.zip . -x 'cat/*'",
+    "a.tar": "tar cf $OUT/a.tar photos",
+    "b.tar": "tar cf $OUT/b.tar -C photos .",
+    "pax.tar": "tar cf $OUT/pax.tar --format=pax photos",
+    "a.tgz": "tar czf $OUT/a.tgz photos",
+    "a.tar.bz2": "tar cjf $OUT/a.tar.bz2 -C photos .",
+    "a.zip": "zip -qry $OUT/a.zip photos",
+    "stored.zip": "cd photos && zip -0qry $OUT/stored.zip .",
+    "one.tar::two.tar": "tar cf $OUT/one.tar -C photos ./cat && tar cf $OUT/two.tar -C photos --exclude=./cat .",
+    "part-{0..1}.zip": "cd photos && zip -qry $OUT/part-0.zip cat && zip -qry $OUT/part-1.zip . -x 'cat/*'",
 }
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_the_store_is_that_of_the_unpacked_folder(tmp_path: Path, name: str) -> None:
+def test_the_store_is_that_of_the_unpacked_folder(tmp_path: Path, tree: tuple[Path, Path], name: str) -> None:
     """Whatever made the archive, the store has the bytes of the one that the unpacked folder gives, and its rejects."""
-    root = make_tree(tmp_path)
-    shell(tmp_path, ARCHIVES[name])
-    if name == "v7.tar":
-        shutil.rmtree(root / "long" / ("x" * 90) / ("y" * 120))
-    how: Any = {"size": 16, "workers": 0, "max_rejects": 10}
-    api.pack(root, tmp_path / "by folder", **how)
-    here = os.fspath(tmp_path)
-    named = "::".join(f"{here}/{one}" for one in name.split("::"))
-    api.pack(named, tmp_path / "by archive", **how)
-    check_files(settled_files(tmp_path / "by archive"), settled_files(tmp_path / "by folder"))
+    root, store = tree
+    shell(root.parent, f"OUT={tmp_path}; {ARCHIVES[name]}")
+    named = "::".join(f"{tmp_path}/{one}" for one in name.split("::"))
+    api.pack(named, tmp_path / "store", **HOW)
+    check_files(settled_files(tmp_path / "store"), settled_files(store))
     assert open_folder(root).info.counts == open_source(named).info.counts
 
 
@@ -123,13 +125,10 @@ def same(one: Samples, two: Samples) -> None:
     ("members", "keys", "classes"),
     [
         (["photos/cat/1.jpg", "photos/dog/2.jpg"], ["cat/1.jpg", "dog/2.jpg"], ("cat", "dog")),
-        (["photos/cat/1.jpg"], ["cat/1.jpg"], ("cat",)),
         (["cat/1.jpg"], ["1.jpg"], None),
         (["./", "./cat/1.jpg"], ["cat/1.jpg"], ("cat",)),
         (["photos/cat/1.jpg", "README.txt"], ["photos/cat/1.jpg"], ("photos",)),
         (["photos/cat/1.jpg", "__MACOSX/photos/cat/._1.jpg", ".DS_Store"], ["cat/1.jpg"], ("cat",)),
-        (["cat/1.jpg", "dog/2.jpg", "__MACOSX/cat/._1.jpg"], ["cat/1.jpg", "dog/2.jpg"], ("cat", "dog")),
-        (["1.jpg"], ["1.jpg"], None),
     ],
 )
 def test_the_folder_that_was_archived_is_packed(
@@ -155,34 +154,18 @@ def make_tar(path: Path, *members: str | tarfile.TarInfo, data: bytes = JPEG) ->
     return path
 
 
-def test_a_folder_in_an_archive_can_be_named(tmp_path: Path) -> None:
-    """A path with more after the archive names a folder in it, with or without the one at the top."""
-    path = make_tar(tmp_path / "a.tar", "set/train/cat/1.jpg", "set/val/cat/2.jpg")
-    for inside in ("train", "set/train"):
-        source = open_source(f"{path}/{inside}")
-        assert [source.key(i) for i in range(len(source))] == ["cat/1.jpg"]
-    with pytest.raises(UsageError, match=r"there is no folder 'cat' in .*a\.tar: it contains set"):
-        open_source(f"{path}/cat")
-
-
 def test_splits_in_an_archive(tmp_path: Path) -> None:
     """train/ and val/ are refused as classes with the command that packs them, which works; --source takes them."""
-    root = tmp_path / "set"
     for i, name in enumerate(["train/cat/1.png", "train/dog/2.png", "val/dog/3.png"]):
-        save(root / name, picture(20, 30, i))
-    shell(tmp_path, "tar cf set.tar set")
-    with pytest.raises(DividedError, match=r"rawpack pack --splits train,val \S+/set\.tar DST"):
-        open_source(tmp_path / "set.tar")
+        save(tmp_path / "set" / name, picture(20, 30, i))
+    shell(tmp_path, "tar cf set.tar set; tar cf part-0.tar set/train/cat; tar cf part-1.tar set/train/dog set/val")
     assert open_source(tmp_path / "set.tar", "archive").info.classes == ("train", "val")
-    for source in (root, tmp_path / "set.tar"):
-        api.pack_splits(source, tmp_path / f"{source.name} store", splits=["train", "val"], size=16, workers=0)
-    check_files(settled_files(tmp_path / "set.tar store"), settled_files(tmp_path / "set store"))
-    shell(tmp_path, "tar cf part-0.tar set/train/cat; tar cf part-1.tar set/train/dog set/val")
-    for i, several in enumerate(("part-{0..1}.tar", "part-*.tar", f"part-0.tar::{tmp_path}/part-1.tar")):
-        with pytest.raises(DividedError, match=r"rawpack pack --splits train,val"):
-            open_source(tmp_path / several)
-        api.pack_splits(f"{tmp_path}/{several}", tmp_path / f"{i} store", splits=["train", "val"], size=16, workers=0)
-        check_files(settled_files(tmp_path / f"{i} store"), settled_files(tmp_path / "set store"))
+    api.pack_splits(tmp_path / "set", tmp_path / "wanted", splits=["train", "val"], size=16, workers=0)
+    for i, name in enumerate(("set.tar", f"part-0.tar::{tmp_path}/part-1.tar")):
+        with pytest.raises(DividedError, match=r"rawpack pack --splits train,val \S+\.tar DST"):
+            open_source(tmp_path / name)
+        api.pack_splits(f"{tmp_path}/{name}", tmp_path / f"{i}", splits=["train", "val"], size=16, workers=0)
+        check_files(settled_files(tmp_path / f"{i}"), settled_files(tmp_path / "wanted"))
 
 
 def test_names_of_several_archives(tmp_path: Path) -> None:
@@ -190,17 +173,14 @@ def test_names_of_several_archives(tmp_path: Path) -> None:
     assert expanded("a-{008..010}.tar") == ["a-008.tar", "a-009.tar", "a-010.tar"]
     assert expanded("{0..1}/{0..1}::x") == ["0/0", "0/1", "1/0", "1/1", "x"]
     for name in ("b2.tar", "b10.tar", "{0..1}.tar"):
-        (tmp_path / name).touch()
+        make_tar(tmp_path / name, "1.jpg")
     assert expanded(f"{tmp_path}/b*.tar") == [f"{tmp_path}/b10.tar", f"{tmp_path}/b2.tar"]
     assert expanded(f"{tmp_path}/{{0..1}}.tar") == [f"{tmp_path}/{{0..1}}.tar"]
     for wrong in ("{2..1}.tar", "{0..9999999}.tar", f"{tmp_path}/c*.tar", ""):
         with pytest.raises(UsageError):
             expanded(wrong)
-    make_tar(tmp_path / "b2.tar", "1.jpg")
     with pytest.raises(UsageError, match="twice"):
         open_source(f"{tmp_path}/b2.tar::{tmp_path}/b2.tar")
-    with pytest.raises(UsageError, match=r"has no b3\.tar, .* packs what is there"):
-        open_source(f"{tmp_path}/b{{2..3}}.tar")
 
 
 # ---- what archives may hold
@@ -246,7 +226,7 @@ def test_names_that_lead_out_are_rejected_by_name(tmp_path: Path) -> None:
     assert (source.info.counts["bad_names"], source.info.counts["other_files"]) == (3, 1)
 
 
-@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip", "photos"])
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.zip"])
 def test_packing_writes_only_inside_the_destination(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in any folder that the environment names: of the kind that keeps an index, by a process and its workers."""
     for i in range(3):
@@ -313,29 +293,18 @@ def test_sizes_beyond_8_gib(tmp_path: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("change", ["crc", "size", "bomb"])
-def test_zip_members_that_cannot_be_read(tmp_path: Path, change: str) -> None:
+@pytest.mark.parametrize(
+    ("at", "value", "content"),
+    [(16, b"\0\0\0\0", JPEG), (24, b"\1\0\0\0", JPEG), (24, b"\0\x10\0\0", bytes(5_000_000))],
+    ids=["checksum", "size", "bomb"],
+)
+def test_zip_members_that_cannot_be_read(tmp_path: Path, at: int, value: bytes, content: bytes) -> None:
     """A member that the directory lies about is rejected, and no other."""
-    path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("1.jpg", JPEG)
-        archive.writestr("2.jpg", JPEG)
-    data = bytearray(path.read_bytes())
+    data = bytearray(zipped({"1.jpg": content, "2.jpg": JPEG}, zipfile.ZIP_DEFLATED))
     entry = data.index(b"PK\1\2")
-    if change == "crc":
-        data[entry + 16] ^= 1
-    if change == "size":
-        data[entry + 24] ^= 1
-    if change == "bomb":
-        bomb = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
-        bomb.writestr("1.jpg", bytes(50_000_000))
-        bomb.writestr("2.jpg", JPEG)
-        bomb.close()
-        data = bytearray(path.read_bytes())
-        entry = data.index(b"PK\1\2")
-        data[entry + 24 : entry + 28] = (1000).to_bytes(4, "little")
-    path.write_bytes(data)
-    source = open_source(path)
+    data[entry + at : entry + at + 4] = value
+    (tmp_path / "a.zip").write_bytes(data)
+    source = open_source(tmp_path / "a.zip")
     assert [reason_of(source, i) for i in range(2)] == ["corrupt", ""]
 
 
@@ -364,17 +333,15 @@ class OfCodePage(zipfile.ZipInfo):
 @pytest.mark.parametrize("changed", [False, True])
 def test_names_of_a_code_page_with_another_in_utf8(changed: bool, tmp_path: Path) -> None:
     """As WinZip and Info-ZIP write them: the field with the name in UTF-8 counts, unless the name was changed since."""
-    path, names = tmp_path / "a.zip", ("кот/1.jpg", "пёс/2.jpg")
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in names:
-            info, utf8, crc = OfCodePage(name), name.encode(), zlib.crc32(name.encode("cp866"))
-            field = struct.pack("<HHBI", 0x7075, 5 + len(utf8), 1, crc ^ changed) + utf8
-            info.extra = struct.pack("<HHI", 0x9999, 4, 0) + field
-            archive.writestr(info, JPEG)
-    source = open_source(path, "archive")
-    wanted = [name.encode("cp866").decode("cp437") for name in names] if changed else names
-    assert {source.key(i) for i in range(2)} == {*wanted}
-    assert source.info.classes == tuple(sorted(name.partition("/")[0] for name in wanted))
+    info = OfCodePage("кот/1.jpg")
+    utf8, old = info.filename.encode(), info.filename.encode("cp866")
+    field = struct.pack("<HHBI", 0x7075, 5 + len(utf8), 1, zlib.crc32(old) ^ changed) + utf8
+    info.extra = struct.pack("<HHI", 0x9999, 4, 0) + field
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(info, JPEG)
+        archive.writestr("x/2.jpg", JPEG)
+    source = open_source(tmp_path / "a.zip", "archive")
+    assert {source.key(i) for i in range(2)} == {old.decode("cp437") if changed else info.filename, "x/2.jpg"}
 
 
 def test_zip64(tmp_path: Path) -> None:
@@ -421,17 +388,14 @@ def test_headers_are_read_as_tarfile_reads_them(members: list[tuple[str, bytes, 
 # ---- damage
 
 
-@pytest.mark.parametrize(("name", "change"), [("a.tar", "touch"), ("a.zip", "truncate"), ("a.tgz", "remove")])
-def test_a_changed_archive_stops_packing(tmp_path: Path, name: str, change: str) -> None:
-    """An archive that was touched, truncated or removed since it was opened is no reject of its members."""
+@pytest.mark.parametrize("name", ["a.zip", "a.tgz"])
+def test_a_changed_archive_stops_packing(tmp_path: Path, name: str) -> None:
+    """An archive that was truncated or removed since it was opened is no reject of its members."""
     save(tmp_path / "p" / "a" / "1.png", picture(20, 30, 0))
-    shell(tmp_path, {"a.tar": "tar cf a.tar p", "a.zip": "zip -qr a.zip p", "a.tgz": "tar czf a.tgz p"}[name])
-    source = open_source(tmp_path / name)
-    part = pickle.loads(pickle.dumps(source.part(0, 1)))
+    shell(tmp_path, "zip -qr a.zip p; tar czf a.tgz p")
+    part = pickle.loads(pickle.dumps(open_source(tmp_path / name).part(0, 1)))
     assert isinstance(part[0], Item)
-    if change == "touch":
-        os.utime(tmp_path / name, ns=(1, 1))
-    elif change == "truncate":
+    if name == "a.zip":
         os.truncate(tmp_path / name, 100)
     else:
         (tmp_path / name).unlink()
@@ -471,30 +435,23 @@ def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
-@pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.tgz"])
-def test_the_disk_is_asked_for_the_ranges_of_members(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_the_disk_is_asked_for_the_ranges_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before members are read, their bytes are asked for, in one call if they follow one another; of a compressed
     archive nothing is."""
-    for i in range(6):
-        save(tmp_path / "p" / f"{i}.png", picture(20, 30, i))
-    made = {"a.tar": "tar cf a.tar p/*", "a.zip": "zip -0q a.zip p/*", "a.tgz": "tar czf a.tgz p/*"}
-    shell(tmp_path, made[name])
+    members = {f"p/{i}.png": encoded(picture(20, 30, i)) for i in range(6)}
+    (tmp_path / "a.tar").write_bytes(tar(members))
+    (tmp_path / "a.zip").write_bytes(zipped(members))
+    (tmp_path / "a.tgz").write_bytes(gzip.compress(tar(members)))
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr("os.posix_fadvise", lambda fd, offset, size, advice: asked.append((offset, size)))
     monkeypatch.setattr("rawpack_packer.part.pieces._file_system", lambda device: "ext4")
-    source = open_source(tmp_path / name)
-    ReadAhead(source.part(0, 6), range(6)).at(0)
-    data = (tmp_path / name).read_bytes()
-    found = [data[offset : offset + size] for offset, size in asked]
-    images = [(tmp_path / "p" / f"{i}.png").read_bytes() for i in range(1, 6)]
-    assert len(found) == (0 if name == "a.tgz" else 1)
-    for one in found:
-        assert one.startswith(images[0] if name == "a.tar" else b"PK\3\4")
-        assert all(image in one for image in images[:-1])
-        # In a zip archive the range begins with a member's header, whose length only itself tells.
-        assert images[-1][: None if name == "a.tar" else 100] in one
+    for name, count in (("a.tar", 1), ("a.zip", 1), ("a.tgz", 0)):
+        ReadAhead(open_source(tmp_path / name).part(0, 6), range(6)).at(0)
+        data = (tmp_path / name).read_bytes()
+        found = [data[offset : offset + size] for offset, size in asked]
+        assert len(found) == count
+        assert all(image in one for one in found for image in [*members.values()][1:5])
+        asked.clear()
 
 
 def test_a_grown_archive_is_appended(tmp_path: Path) -> None:
@@ -526,96 +483,66 @@ VALIDATION = (691, 1, 1, 449, 691)
 """The ILSVRC id of each validation image."""
 
 
-def make_imagenet(folder: Path) -> None:
-    """A small ImageNet in the layout and with the names of the original, by tar."""
-    for k, wnid in enumerate(WNIDS.values()):
-        for i in range(k + 1):
-            save(folder / "train" / wnid / f"{wnid}_{i}.JPEG", picture(20, 30, 10 * k + i), format="JPEG")
-        shell(folder, f"tar cf {wnid}.tar -C train/{wnid} .")
-    shell(folder, "tar cf ILSVRC2012_img_train.tar n*.tar")
-    for i in range(len(VALIDATION)):
-        save(folder / "val" / f"ILSVRC2012_val_{i + 1:08d}.JPEG", picture(20, 30, 100 + i), format="JPEG")
-    shell(folder, "tar cf ILSVRC2012_img_val.tar -C val --sort=name $(ls val)")
-    kit = folder / "ILSVRC2012_devkit_t12" / "data"
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ImageNet's validation images and development kit, with the names of the original."""
+    root = tmp_path_factory.mktemp("imagenet")
+    images = {f"ILSVRC2012_val_{i + 1:08d}.JPEG": encoded(picture(20, 30, i), "JPEG") for i in range(len(VALIDATION))}
+    (root / "ILSVRC2012_img_val.tar").write_bytes(tar(images))
+    make_tar(root / "train.tar", *(f"{wnid}/1.jpg" for wnid in WNIDS.values()))
+    kit = root / "ILSVRC2012_devkit_t12" / "data"
     kit.mkdir(parents=True)
     (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("".join(f"{i}\n" for i in VALIDATION))
-    shell(folder, "tar czf ILSVRC2012_devkit_t12.tar.gz ILSVRC2012_devkit_t12")
+    shell(root, "tar czf ILSVRC2012_devkit_t12.tar.gz ILSVRC2012_devkit_t12")
+    return root
 
 
 def test_ilsvrc_ids_are_those_of_the_development_kit() -> None:
-    """1,000 of them in the order of `ILSVRC2012_ID` in the kit's meta.mat, which the first ten validation images prove:
-    the kit has their ids, and others published their WordNet ids."""
+    """1,000 of them in the order of `ILSVRC2012_ID` in the kit's meta.mat."""
     data = (Path(archives.__file__).parents[1] / "ilsvrc2012.txt").read_bytes()
-    ids = data.decode().split()
-    assert len(set(ids)) == len(ids) == 1000
-    of_images = [490, 361, 171, 822, 297, 482, 13, 704, 599, 164]
-    assert [ids[number - 1] for number in of_images] == [
-        "n01751748", "n09193705", "n02105855", "n04263257", "n03125729",
-        "n01735189", "n02346627", "n02776631", "n03794056", "n02328150",
-    ]  # fmt: skip
+    assert len({*data.decode().split()}) == 1000
     # Of the ids in meta.mat, a line each.
     assert sha256(data).hexdigest() == "e85e4969a881deb8a8ba329357d033f7a664de8f1e099f593ad723bcf79bbfe5"
 
 
-def test_imagenet_training_set(tmp_path: Path) -> None:
-    """The tar of a tar for each class is packed as it is: as the folder that the usual script unpacks it to."""
-    make_imagenet(tmp_path)
-    how: Any = {"size": 16, "workers": 0}
-    api.pack(tmp_path / "train", tmp_path / "by folder", **how)
-    api.pack(tmp_path / "ILSVRC2012_img_train.tar", tmp_path / "by archive", **how)
-    check_files(settled_files(tmp_path / "by archive"), settled_files(tmp_path / "by folder"))
-    assert open_source(tmp_path / "ILSVRC2012_img_train.tar").info.classes == tuple(sorted(WNIDS.values()))
-
-
-@pytest.mark.parametrize("form", ["kit", "folder", "kaggle", "wnids", "numbers", "named"])
-def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("form", ["kit", "folder", "kaggle", "wnids"])
+def test_imagenet_validation_set(tmp_path: Path, imagenet: Path, form: str) -> None:
     """Labels from the development kit, Kaggle's table or a list are those of the training set's classes."""
-    make_imagenet(tmp_path)
     wnids = [WNIDS[i] for i in VALIDATION]
-    names = [f"ILSVRC2012_val_{i + 1:08d}" for i in range(len(wnids))]
-    kit, numbers = tmp_path / "ILSVRC2012_devkit_t12", [sorted(WNIDS.values()).index(wnid) for wnid in wnids]
-    table = [f"{name},{wnid} 1 2 3 4 {wnid} 5 6 7 8 \n" for name, wnid in zip(names, wnids, strict=True)]
-    texts = {
-        "kaggle": "ImageId,PredictionString\n" + "".join(reversed(table)),
-        "wnids": "\n".join(wnids),
-        "numbers": "\n".join(map(str, numbers)),
-        "named": "\n".join(f"{name}.JPEG {number}" for name, number in zip(names, numbers, strict=True)),
-    }
-    kits = {"kit": tmp_path / "ILSVRC2012_devkit_t12.tar.gz", "folder": kit}
-    path = kits.get(form, tmp_path / ("LOC_val_solution.csv" if form == "kaggle" else "labels.txt"))
-    if form in texts:
-        path.write_text(texts[form])
-    source = open_source(tmp_path / "ILSVRC2012_img_val.tar", labels_file=path)
-    assert source.info.classes == (("0", "1", "2") if form in ("numbers", "named") else tuple(sorted(WNIDS.values())))
-    assert [source[i].fields["label"] for i in range(5)] == numbers
-    assert [item.fields["label"] for item in (source.part(2, 5)[0], source.part(3, 5)[1])] == [numbers[2], numbers[4]]
+    rows = [f"ILSVRC2012_val_{i:08d},{wnid} 1 2 3 4 {wnid} 5 6 7 8 \n" for i, wnid in enumerate(wnids, 1)]
+    (tmp_path / "LOC_val_solution.csv").write_text("ImageId,PredictionString\n" + "".join(reversed(rows)))
+    (tmp_path / "labels.txt").write_text("\n".join(wnids))
+    path = {
+        "kit": imagenet / "ILSVRC2012_devkit_t12.tar.gz",
+        "folder": imagenet / "ILSVRC2012_devkit_t12",
+        "kaggle": tmp_path / "LOC_val_solution.csv",
+        "wnids": tmp_path / "labels.txt",
+    }[form]
+    source = open_source(imagenet / "ILSVRC2012_img_val.tar", labels_file=path)
+    assert source.info.classes == tuple(sorted(WNIDS.values()))
+    assert [source[i].fields["label"] for i in range(5)] == [sorted(WNIDS.values()).index(wnid) for wnid in wnids]
     assert source.info.options == {"--labels-file": str(path)}
-    assert not np.array_equal(source.states(), open_source(tmp_path / "ILSVRC2012_img_val.tar").states())
+    assert not np.array_equal(source.states(), open_source(imagenet / "ILSVRC2012_img_val.tar").states())
 
 
 @pytest.mark.parametrize(
-    ("archive", "labels", "message"),
+    ("archive", "name", "labels", "message"),
     [
-        ("train", "six.txt", "has 3 class folders: --labels-file applies to images without"),
-        ("val", "ILSVRC2012_img_train.tar", "is not ImageNet's development kit: it has no ILSVRC"),
-        ("val", "short.txt", "has 2 labels for 5 images"),
-        ("val", "ids.txt", "begin at 1, and classes are counted from 0.*ILSVRC2012_devkit_t12"),
-        ("val", "other.csv", "has no label for ILSVRC2012_val_00000001.JPEG"),
-        ("val", "bad kit", "has 1001, and ILSVRC2012's classes are 1 to 1,000"),
-        ("val", "worse kit", "cannot be read as labels: .*utf-8"),
+        ("train.tar", "three.txt", b"a\n" * 3, "has 3 class folders: --labels-file applies to images without"),
+        ("ILSVRC2012_img_val.tar", "ids.txt", b"1\n2\n3\n1\n2\n", "begin at 1, .* from 0.*ILSVRC2012_devkit_t12"),
+        ("ILSVRC2012_img_val.tar", "other.csv", b"ImageId,PredictionString\nILSVRC2012_val_1,n01440764 1 2 3 4\n",
+         "has no label for ILSVRC2012_val_00000001.JPEG"),
+        ("ILSVRC2012_img_val.tar", "kit/ILSVRC2012_validation_ground_truth.txt", b"1001\n" * 5, "are 1 to 1,000"),
+        ("ILSVRC2012_img_val.tar", "kit/ILSVRC2012_validation_ground_truth.txt", b"\xff" * 5, "cannot be read"),
     ],
-)
-def test_labels_that_do_not_fit(tmp_path: Path, archive: str, labels: str, message: str) -> None:
-    make_imagenet(tmp_path)
-    (tmp_path / "short.txt").write_text("a\nb\n")
-    (tmp_path / "six.txt").write_text("a\n" * 6)
-    (tmp_path / "ids.txt").write_text("1\n2\n3\n1\n2\n")
-    (tmp_path / "other.csv").write_text("ImageId,PredictionString\nILSVRC2012_val_1,n01440764 1 2 3 4\n")
-    for name, data in (("bad kit", b"1001\n" * 5), ("worse kit", b"\xff" * 5)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "ILSVRC2012_validation_ground_truth.txt").write_bytes(data)
+)  # fmt: skip
+def test_labels_that_do_not_fit(
+    tmp_path: Path, imagenet: Path, archive: str, name: str, labels: bytes, message: str
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(labels)
     with pytest.raises(UsageError, match=message):
-        open_source(tmp_path / f"ILSVRC2012_img_{archive}.tar", labels_file=tmp_path / labels)
+        open_source(imagenet / archive, labels_file=tmp_path / name.partition("/")[0])
 
 
 class TestTar(SourceConformance):
@@ -648,3 +575,6 @@ class TestGzip(TestTar):
 
 class TestZip(TestTar):
     command = "zip -qry a.zip p"
+
+    def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
+        """`TestTar` has it."""

@@ -8,7 +8,6 @@ import errno
 import gzip
 import io
 import os
-import pickle
 import random
 import re
 import shutil
@@ -28,7 +27,7 @@ from archived import tar, zipped
 from forked import Forks
 from pictures import encoded
 from PIL import Image
-from running import Ran, environment, run_here
+from running import Ran, run_here
 
 from rawpack import Reader
 from rawpack.errors import DecodeError, PackError, UsageError
@@ -69,17 +68,15 @@ def strict(source: Path, store: Path, *options: object) -> Ran:
 
 
 def refused(source: Path, data: bytes | None, *messages: str) -> None:
-    """A file of these bytes, or as it is, ends with an error that says all of this, with --strict and with
-    --max-rejects 0, and nothing is written."""
+    """A file of these bytes, or as it is, ends with an error that says all of this, and nothing is written."""
     store = source.with_name("store")
     if data is not None:
         source.write_bytes(data)
-    for ran in (strict(source, store), run_here("pack", "-q", "--max-rejects", 0, "--workers", 0, source, store)):
-        assert ran.code in (1, 2), ran
-        for message in messages:
-            assert message in ran.err
-        assert "Traceback" not in ran.err
-        assert not store.exists()
+    ran = run_here("pack", "-q", "--max-rejects", 0, "--workers", 0, source, store)
+    assert (ran.code in (1, 2), store.exists()) == (True, False), ran
+    for message in messages:
+        assert message in ran.err
+    assert "Traceback" not in ran.err
 
 
 def with_unreadable(source: Path) -> dict[str, bytes]:
@@ -91,14 +88,16 @@ def with_unreadable(source: Path) -> dict[str, bytes]:
 
 
 def packed(store: Path) -> dict[str, bytes]:
-    reader = Reader(store)
-    return {str(sample["key"]): sample["image"].tobytes() for sample in (reader[i] for i in range(len(reader)))}
+    return {str(sample["key"]): sample["image"].tobytes() for sample in Reader(store)}
 
 
 def pixels(members: Mapping[str, bytes]) -> dict[str, bytes]:
     """The same by Pillow."""
     return {name: np.asarray(Image.open(io.BytesIO(data))).tobytes() for name, data in members.items()}
 
+
+ANTS = pixels({path[2:]: data for path, data in of_class("ant").items()})
+ALL = pixels({path[2:]: data for path, data in PHOTOS.items()})
 
 # ---- after the mark of the end
 
@@ -117,30 +116,8 @@ def test_members_after_the_mark_of_the_end_are_an_error(tmp_path: Path, name: st
     """Archives joined by `cat`, and a lone block of zeros, are refused; --skip-unreadable packs what is before that."""
     refused(tmp_path / name, JOINED[name], "more members follow the mark of its end", "ONE.tar::TWO.tar")
     before = with_unreadable(tmp_path / name)
-    ants = {path[len("p/") :]: data for path, data in of_class("ant").items()}
-    assert before.items() <= pixels(ants).items()
+    assert before.items() <= ANTS.items()
     assert len(before) == (2 if name == "one-block.tar" else 4)
-
-
-@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
-def test_other_bytes_after_the_mark_of_the_end_are_an_error(tmp_path: Path, name: str) -> None:
-    """Nobody knows what they were."""
-    data = TWO[0] + bytes(100) + b"rest"
-    refused(
-        tmp_path / name,
-        gzip.compress(data) if name.endswith("gz") else data,
-        f"is not zeros, from byte {len(TWO[0]) + 100} on; 4 members before",
-    )
-
-
-def test_bytes_after_compressed_data_are_an_error(tmp_path: Path) -> None:
-    refused(tmp_path / "a.tar.bz2", bz2.compress(TWO[0]) + b"rest", "is not compressed")
-    (tmp_path / "a.tar.bz2").write_bytes(bz2.compress(TWO[0]) + bytes(1000))
-    assert strict(tmp_path / "a.tar.bz2", tmp_path / "store").code == 0
-
-
-def test_shards_that_were_joined_are_refused(tmp_path: Path) -> None:
-    refused(tmp_path / "a.tar", shard(0) + shard(6), "more members follow the mark of its end", "ONE.tar::TWO.tar")
 
 
 END = TWO[0].rstrip(b"\0")
@@ -152,6 +129,7 @@ SOUND = {
     "one in two.tar.gz": gzip.compress(TWO[0][:3000]) + gzip.compress(TWO[0][3000:]),
     "program.zip": b"MZ" + os.urandom(3000) + zipped(of_class("ant")),
     "zeros.zip": zipped(of_class("ant")) + bytes(1000),
+    "zeros.tar.bz2": bz2.compress(TWO[0]) + bytes(1000),
 }
 
 
@@ -160,10 +138,10 @@ def test_zeros_at_the_end_are_nothing(tmp_path: Path, name: str) -> None:
     """Any number of them; and one archive in two gzip streams, or after a program, is one archive."""
     (tmp_path / name).write_bytes(SOUND[name])
     assert strict(tmp_path / name, tmp_path / "store", "--size", "keep") == Ran(0, "", "")
-    assert packed(tmp_path / "store") == pixels({path[2:]: data for path, data in of_class("ant").items()})
+    assert packed(tmp_path / "store") == ANTS
 
 
-@pytest.mark.parametrize("flags", ["-V label", "-G", "--format=v7", "--format=oldgnu", "-b 1", "-b 200", "append"])
+@pytest.mark.parametrize("flags", ["-V label", "-G", "--format=v7", "-b 1", "append"])
 def test_what_tar_writes_has_nothing_after_its_end(tmp_path: Path, flags: str) -> None:
     """Labels, lists of folders, old formats, small and large records, archives joined by `tar -A`: all pack."""
     for path, data in PHOTOS.items():
@@ -174,13 +152,13 @@ def test_what_tar_writes_has_nothing_after_its_end(tmp_path: Path, flags: str) -
         command = "tar cf a.tar p/ant && tar cf b.tar p/bee p/cow && tar -Af a.tar b.tar"
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     assert strict(tmp_path / "a.tar", tmp_path / "store", "--size", "keep") == Ran(0, "", "")
-    assert packed(tmp_path / "store") == pixels({path[2:]: data for path, data in PHOTOS.items()})
+    assert packed(tmp_path / "store") == ALL
 
 
 def test_every_cut_of_a_tar_is_refused_by_name(tmp_path: Path) -> None:
     """Wherever a download stopped, also within the padding of a member, and what is whole can be packed."""
     whole, path = tar(of_class("ant")), tmp_path / "cut.tar"
-    end, whole_members = len(whole.rstrip(b"\0")), pixels({name[2:]: data for name, data in of_class("ant").items()})
+    end = len(whole.rstrip(b"\0"))
     for cut in [*range(600, end + 512 - end % 512, 97), end + 1]:
         path.write_bytes(whole[:cut])
         with pytest.raises(PackError, match=r"cut\.tar cannot be read to its end: .*; \d members? before that"):
@@ -188,45 +166,22 @@ def test_every_cut_of_a_tar_is_refused_by_name(tmp_path: Path) -> None:
     path.write_bytes(whole[: whole.index(b"p/ant/3.png") - 5])  # within padding
     found = with_unreadable(path)
     assert len(found) == 3
-    assert found.items() <= whole_members.items()
+    assert found.items() <= ANTS.items()
 
 
 # ---- archives in archives
 
 
-def damaged_inner() -> dict[str, bytes]:
-    """One bit of the first header of one class is another."""
-    members = inner()
-    data = bytearray(members["bee.tar"])
-    data[3] ^= 1
-    return {**members, "bee.tar": bytes(data)}
-
-
 def test_a_damaged_class_of_a_tar_of_tars_is_an_error(tmp_path: Path) -> None:
     """It is not left out; with --skip-unreadable it is, and the labels of the other classes stay as they were."""
-    (tmp_path / "tot.tar").write_bytes(tar(inner()))
-    assert strict(tmp_path / "tot.tar", tmp_path / "sound").code == 0
-    refused(
-        tmp_path / "tot.tar", tar(damaged_inner()), "tot.tar/bee.tar cannot be read to its end: it has no valid header"
-    )
+    members, damaged = inner(), bytearray(inner()["bee.tar"])
+    damaged[3] ^= 1  # in its first header
+    data = tar({**members, "bee.tar": bytes(damaged)})
+    refused(tmp_path / "tot.tar", data, "tot.tar/bee.tar cannot be read to its end: it has no valid header")
     assert len(with_unreadable(tmp_path / "tot.tar")) == 8
-    sound, left = Reader(tmp_path / "sound"), Reader(tmp_path / "store")
-    assert left.classes == sound.classes == CLASSES
-    labels = {str(sound[i]["key"]): int(sound[i]["label"]) for i in range(len(sound))}
-    assert {int(left[i]["label"]) for i in range(8)} == {0, 2}
-    assert all(int(left[i]["label"]) == labels[str(left[i]["key"])] for i in range(8))
-
-
-@pytest.mark.parametrize("rest", [TWO[1], b"rest"])
-def test_what_follows_the_end_of_an_inner_tar_is_an_error(tmp_path: Path, rest: bytes) -> None:
-    """A class that was made of two archives by `cat` does not lose the half of them."""
-    members = inner()
-    refused(
-        tmp_path / "tot.tar",
-        tar({**members, "bee.tar": members["bee.tar"] + rest}),
-        "tot.tar/bee.tar cannot be read to its end",
-        "the mark of its end",
-    )
+    left = Reader(tmp_path / "store")
+    assert left.classes == CLASSES
+    assert all(CLASSES[int(one["label"])] == str(one["key"]).partition("/")[0] for one in left)
 
 
 @pytest.mark.parametrize("how", ["{}", "./{}", "train/{}"])
@@ -248,44 +203,54 @@ def test_an_image_beside_inner_tars_is_an_error_that_names_the_way(tmp_path: Pat
     assert with_unreadable(tmp_path / "stray.tar") == pixels({"cover.png": png(99)})
 
 
-def test_archives_beside_the_folder_that_is_named_are_no_error(tmp_path: Path) -> None:
-    refused(
-        tmp_path / "a.tar",
-        tar({**PHOTOS, "extra.tar.gz": gzip.compress(TWO[0]), "extra.zip": b"PK"}),
-        "a.tar/extra.zip is an archive in an archive",
-        "a.tar/FOLDER",
-    )
-    assert strict(Path(f"{tmp_path}/a.tar/p"), tmp_path / "store").code == 0
-    assert Reader(tmp_path / "store").classes == CLASSES
+def encrypted(data: bytes) -> bytes:
+    """A zip archive whose directory says that its last member is encrypted."""
+    changed = bytearray(data)
+    changed[data.rindex(b"PK\1\2") + 8] |= 1
+    return bytes(changed)
 
 
-@pytest.mark.parametrize("kept", ["bee.tar", ""])
-@pytest.mark.parametrize("ending", [".tgz", ".7z"])
-def test_other_archives_in_an_archive_are_an_error(tmp_path: Path, kept: str, ending: str) -> None:
-    """Beside inner tars or alone, compressed ones are not dropped; the message says what to do."""
-    members = {name if name == kept else name.replace(".tar", ending): gzip.compress(data) if name != kept else data
-               for name, data in inner().items()}  # fmt: skip
-    refused(tmp_path / "tot.tar", tar(members), f"tot.tar/ant{ending} is an archive in an archive", "unpack both")
-    if kept:
-        assert len(with_unreadable(tmp_path / "tot.tar")) == 4
-        assert Reader(tmp_path / "store").classes == CLASSES
+def damaged(data: bytes) -> bytes:
+    """A compressed file with a stretch in its middle overwritten."""
+    at = len(data) // 2
+    return data[:at] + bytes(255 - byte for byte in data[at : at + 40]) + data[at + 40 :]
 
 
-@pytest.mark.parametrize("outer", ["a.zip", "deep.tar"])
-def test_tars_in_zips_and_deeper_ones_are_an_error(tmp_path: Path, outer: str) -> None:
-    data = zipped(inner()) if outer == "a.zip" else tar({**inner(), "cow.tar": tar({"more.tar": TWO[0]})})
-    refused(tmp_path / outer, data, "is an archive in an archive")
+REST = TWO[0] + bytes(100) + b"rest"
+NOT_ZEROS = f"is not zeros, from byte {len(TWO[0]) + 100} on; 4 members before"
+INSIDE = "is an archive in an archive"
+METHODS = {12: zipfile.ZIP_BZIP2, 14: zipfile.ZIP_LZMA}
+COMPRESSED = ("its compressed data ", " members before that", "--skip-unreadable packs the rest")
+REFUSED: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
+    "other bytes": ("a.tar", REST, (NOT_ZEROS,)),
+    "other bytes in gzip": ("a.tar.gz", gzip.compress(REST), (NOT_ZEROS,)),
+    "other bytes behind bzip2": ("a.tar.bz2", bz2.compress(TWO[0]) + b"rest", ("is not compressed",)),
+    "joined shards": ("a.tar", shard(0) + shard(6), ("more members follow the mark of its end", "ONE.tar::TWO.tar")),
+    "a joined inner tar": ("tot.tar", tar({**inner(), "bee.tar": inner()["bee.tar"] + TWO[1]}),
+                           ("tot.tar/bee.tar cannot be read to its end", "the mark of its end")),
+    "other bytes behind an inner tar": ("tot.tar", tar({**inner(), "bee.tar": inner()["bee.tar"] + b"rest"}),
+                                        ("tot.tar/bee.tar cannot be read to its end", "the mark of its end")),
+    "damaged gzip": ("a.tar.gz", damaged(gzip.compress(tar(PHOTOS))), COMPRESSED),
+    "damaged bzip2": ("a.tar.bz2", damaged(bz2.compress(tar(PHOTOS))), COMPRESSED),
+    "beside a folder": ("a.tar", tar({**PHOTOS, "extra.zip": b"PK"}), (f"a.tar/extra.zip {INSIDE}", "/FOLDER")),
+    "a packed inner tar": ("tot.tar", tar({**inner(), "ant.tgz": gzip.compress(TWO[0])}),
+                           (f"tot.tar/ant.tgz {INSIDE}", "unpack both")),
+    "other archives alone": ("tot.tar", tar({"ant.7z": b"7z"}), (f"tot.tar/ant.7z {INSIDE}", "unpack both")),
+    "tars in a zip": ("a.zip", zipped(inner()), (INSIDE,)),
+    "a tar in an inner tar": ("deep.tar", tar({**inner(), "cow.tar": tar({"more.tar": TWO[0]})}), (INSIDE,)),
+    "joined zips": ("a.zip", zipped(of_class("ant")) + zipped(of_class("bee")), ("Pack them as ONE.zip::TWO.zip",)),
+    "other bytes behind a zip": ("a.zip", zipped(PHOTOS) + b"rest", ("4 bytes follow its end",)),
+    "a zip that is cut": ("a.zip", zipped(PHOTOS)[:-30], ("it has no directory at its end: it is truncated, or one",)),
+    "an encrypted zip": ("a.zip", encrypted(zipped(PHOTOS)), ("1 image of 12 cannot be read", "with its password")),
+    **{f"method {k}": ("a.zip", zipped({"1.png": png(1)}, method), (f"compressed by method {k} (", "unpack it"))
+       for k, method in METHODS.items()},
+}  # fmt: skip
 
 
-def test_the_last_of_two_inner_tars_with_one_name_counts(tmp_path: Path) -> None:
-    members = {**inner(), "bee.tar ": tar({"new.png": png(7)})}
-    (tmp_path / "tot.tar").write_bytes(tar(members).replace(b"bee.tar \0", b"bee.tar\0\0"))
-    fixed = bytearray((tmp_path / "tot.tar").read_bytes())
-    at = fixed.rindex(b"bee.tar\0")
-    fixed[at + 148 : at + 156] = b" " * 8
-    fixed[at + 148 : at + 156] = b"%06o\0 " % sum(fixed[at : at + 512])
-    (tmp_path / "tot.tar").write_bytes(fixed)
-    assert [key for key in map(open_source(tmp_path / "tot.tar").key, range(9)) if "bee" in key] == ["bee/new.png"]
+@pytest.mark.parametrize("how", REFUSED)
+def test_what_is_more_or_less_than_an_archive_of_images_is_an_error(tmp_path: Path, how: str) -> None:
+    name, data, messages = REFUSED[how]
+    refused(tmp_path / name, data, *messages)
 
 
 # ---- zip
@@ -325,55 +290,23 @@ def test_more_members_than_the_old_record_can_count(tmp_path: Path) -> None:
         assert re.search(message, str(problem)) if message else problem is None
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (
-            zipped(of_class("ant")) + zipped(of_class("bee")),
-            "were archives joined by cat? Pack them as ONE.zip::TWO.zip",
-        ),
-        (zipped(PHOTOS) + b"rest", "4 bytes follow its end"),
-        (zipped(PHOTOS)[:-30], "it has no directory at its end: it is truncated, or one part of a split archive"),
-    ],
-)
-def test_zips_that_are_more_or_less_than_one(tmp_path: Path, data: bytes, message: str) -> None:
-    """Joined by `cat`, with something at the end, or cut."""
-    refused(tmp_path / "a.zip", data, message)
-
-
-@pytest.mark.parametrize("change", ["encrypted", "lzma", "bzip2"])
-def test_zips_that_cannot_be_read_are_refused_before_packing(tmp_path: Path, change: str) -> None:
-    method = {"lzma": zipfile.ZIP_LZMA, "bzip2": zipfile.ZIP_BZIP2}.get(change, zipfile.ZIP_DEFLATED)
-    data = bytearray(zipped({"1.png": png(1), "2.png": png(2)}, method))
-    if change == "encrypted":
-        for number in range(2):
-            data[entry(data, number) + 8] |= 1
-    message = {
-        "encrypted": "it is encrypted: unpack it with its password",
-        "lzma": "compressed by method 14 (LZMA), and only 0 and 8 (deflate) are read: unpack it",
-        "bzip2": "compressed by method 12 (bzip2), and only 0 and 8 (deflate) are read: unpack it",
-    }[change]
-    refused(tmp_path / "a.zip", data, "2 images of 2 cannot be read", message)
-
-
 def test_the_first_of_several_archives_that_is_something_else_is_the_error(tmp_path: Path) -> None:
-    """Another kind of archive ends the scan; damage, and images of a zip archive that
-    cannot be read, are named together."""
-    names = [tmp_path / f"{name}.zip" for name in ("ant", "bee", "cow")]
-    names[0].write_bytes(zipped(of_class("ant")))
-    names[1].write_bytes(zipped(of_class("bee"))[:-30])
-    data = bytearray(zipped(of_class("cow")))
-    data[data.rindex(b"PK\1\2") + 8] |= 1  # the last member is encrypted
-    names[2].write_bytes(data)
-    path, other = "::".join(map(str, names)), tmp_path / "elk.tar"
+    """Another kind of archive ends the scan; damage, and images that cannot be read, are named together."""
+    for name, data in {
+        "ant.zip": zipped(of_class("ant")),
+        "bee.zip": zipped(of_class("bee"))[:-30],
+        "cow.zip": encrypted(zipped(of_class("cow"))),
+        "elk.tar": TWO[0],
+    }.items():
+        (tmp_path / name).write_bytes(data)
+    path = "::".join(f"{tmp_path}/{name}.zip" for name in ("ant", "bee", "cow"))
     with pytest.raises(UnreadableError, match=r"2 folders or files of .*ant\.zip and 2 more") as raised:
         open_source(path, "archive")
     for what in ("bee.zip cannot", "1 image of 8 cannot be read: it is encrypted"):
         assert str(raised.value).count(what) == 1
-    other.write_bytes(tar(of_class("ant")))
     for skip_unreadable in (False, True):
         with pytest.raises(UsageError, match=r"^.*ant\.zip and .*elk\.tar are of different kinds"):
-            open_source(f"{path}::{other}", "archive", skip_unreadable=skip_unreadable)
+            open_source(f"{path}::{tmp_path}/elk.tar", "archive", skip_unreadable=skip_unreadable)
 
 
 def test_a_split_zip_is_refused_with_the_command_that_joins_it(tmp_path: Path) -> None:
@@ -388,18 +321,17 @@ def test_a_split_zip_is_refused_with_the_command_that_joins_it(tmp_path: Path) -
 @pytest.mark.parametrize("form", ["zip", "tar"])
 def test_a_member_without_a_name_is_an_error(tmp_path: Path, form: str) -> None:
     """It may be an image, and no key can name it."""
-    path = tmp_path / f"a.{form}"
+    path, name = tmp_path / f"a.{form}", b"p/ant/1.png"
     if form == "tar":
         data = bytearray(tar(PHOTOS))
-        at = data.index(b"p/ant/1.png\0")
+        at = data.index(name + b"\0")
         data[at : at + 100] = bytes(100)
         data[at + 148 : at + 156] = b" " * 8
         data[at + 148 : at + 156] = b"%06o\0 " % sum(data[at : at + 512])
     else:
-        data, name = bytearray(zipped(PHOTOS)), b"p/ant/1.png"
+        data = bytearray(zipped(PHOTOS))
         at, end = entry(data, 1), data.rindex(b"PK\5\6")
-        (length,) = struct.unpack_from("<L", data, end + 12)
-        struct.pack_into("<L", data, end + 12, length - len(name))
+        struct.pack_into("<L", data, end + 12, struct.unpack_from("<L", data, end + 12)[0] - len(name))
         data[at + 28 : at + 30] = bytes(2)
         del data[at + 46 : at + 46 + len(name)]
     refused(path, data, "has no name" if form == "tar" else "is 'p/ant/1.png', and its directory calls it ''")
@@ -417,27 +349,26 @@ def test_a_name_that_begins_with_nul_is_rejected(tmp_path: Path) -> None:
     assert "bad_name" in (tmp_path / "store" / "rejects.jsonl").read_text()
 
 
-def with_another(data: bytes, old: bytes, new: bytes) -> bytes:
-    """A zip archive whose directory, and not the member itself, has another name or mode of one member."""
-    at = data.rindex(old)
-    return data[:at] + new + data[at + len(old) :]
-
-
 ANT = b"p/ant/1.png"
 A_FILE, A_PIPE = ((mode | 0o600).to_bytes(2, "little") for mode in (0, 0o010000))
 """The high half of a member's attributes, as `zipfile` writes it for a file, and that of a pipe."""
 at_ant = zipped(PHOTOS).index(b"PK\3\4", 1).to_bytes(4, "little")
+
+
+def with_another(old: bytes, new: bytes) -> bytes:
+    """A zip archive whose directory, and not the member itself, has another name or mode of one member."""
+    before, after = zipped(PHOTOS).rsplit(old, 1)
+    return before + new + after
+
+
 DIFFERENT = {
-    "zeros": (with_another(zipped(PHOTOS), ANT, bytes(11)), "the member at byte"),
-    "no image": (with_another(zipped(PHOTOS), ANT, b"p/ant/1.txt"), "its directory calls it 'p/ant/1.txt'"),
-    "another class": (with_another(zipped(PHOTOS), ANT, b"p/bee/9.png"), "is 'p/ant/1.png', and its directory"),
-    "a folder": (with_another(zipped(PHOTOS), ANT, b"p/ant/1png/"), "the member at byte"),
-    "hidden": (with_another(zipped(PHOTOS), ANT, b"p/ant/.1png"), "the member at byte"),
+    "zeros": (with_another(ANT, bytes(11)), "the member at byte"),
+    "no image": (with_another(ANT, b"p/ant/1.txt"), "its directory calls it 'p/ant/1.txt'"),
+    "another class": (with_another(ANT, b"p/bee/9.png"), "is 'p/ant/1.png', and its directory"),
+    "a folder": (with_another(ANT, b"p/ant/1png/"), "the member at byte"),
+    "hidden": (with_another(ANT, b"p/ant/.1png"), "the member at byte"),
     "elsewhere": (zipped(PHOTOS).replace(b"PK\3\4", b"PK\3\3", 1), "no member begins at byte 0"),
-    "a pipe": (
-        with_another(zipped(PHOTOS), A_FILE + at_ant + ANT, A_PIPE + at_ant + ANT),
-        "calls 'p/ant/1.png' a pipe or a device",
-    ),
+    "a pipe": (with_another(A_FILE + at_ant + ANT, A_PIPE + at_ant + ANT), "calls 'p/ant/1.png' a pipe or a device"),
 }
 
 
@@ -449,7 +380,7 @@ def test_a_zip_whose_directory_has_other_members_than_it_is_an_error(tmp_path: P
     refused(tmp_path / "a.zip", data, "a.zip cannot be read to its end", message)
     rest = with_unreadable(tmp_path / "a.zip")
     assert len(rest) == 11
-    assert rest.items() <= pixels({path[len("p/") :]: image for path, image in PHOTOS.items()}).items()
+    assert rest.items() <= ALL.items()
 
 
 # ---- random damage
@@ -480,7 +411,7 @@ def places(name: str, data: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("rounds", [10, pytest.param(1000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("rounds", [7, pytest.param(1000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_a_damaged_archive_never_loses_samples_in_silence(tmp_path: Path, name: str, rounds: int) -> None:
     """Whatever bytes change, are cut, doubled or added: with exit code 0 and no reject, every sample is there with its
     own pixels and its own class; and what is packed otherwise is right too."""
@@ -530,10 +461,9 @@ def test_a_damaged_archive_never_loses_samples_in_silence(tmp_path: Path, name: 
 def contents(store: Path) -> dict[str, tuple[str | None, bytes]]:
     """Key -> class and pixels."""
     reader = Reader(store)
-    samples = [reader[i] for i in range(len(reader))]
     return {
         str(one["key"]): (reader.classes[int(one["label"])] if reader.classes else None, one["image"].tobytes())
-        for one in samples
+        for one in reader
     }
 
 
@@ -545,81 +475,38 @@ import os, pathlib, signal, sys
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.table import process_file
 from rawpack_packer.sources.table.remote_files import Spool
-{before}
-spool = Spool(pathlib.Path(sys.argv[1]), 1 << 30)
-sources = [open_source(path, spool=spool) for path in sys.argv[2:]]
-print("opened", *map(len, sources), flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-IN_MIDDLE = """
-write = process_file._UnnamedFile.add
-def add(self, pieces):
-    write(self, pieces)
-    print("writing", flush=True)
+def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-process_file._UnnamedFile.add = add
+if sys.argv[1] == "writing":
+    write = process_file._UnnamedFile.add
+    process_file._UnnamedFile.add = lambda self, pieces: (write(self, pieces), print("writing", flush=True), killed())
+spool = Spool(pathlib.Path(sys.argv[2]), 1 << 30)
+sources = [open_source(path, spool=spool) for path in sys.argv[3:]]
+print("opened", *map(len, sources), flush=True)
+killed()
 """
 
 
 @pytest.mark.parametrize(
-    ("names", "before"),
-    [(["a.tar", "a.tar.gz", "a.tar.bz2", "a.zip"], ""), (["a.tar.gz"], IN_MIDDLE), (["a.tar.bz2"], IN_MIDDLE)],
-)  # the other archives have no index to be killed in
+    ("names", "when"),
+    [
+        (["a.tar", "a.tar.gz", "a.tar.bz2", "a.zip"], "opened 12 12 12 12"),
+        (["a.tar.gz"], "writing"),
+        (["a.tar.bz2"], "writing"),  # the other archives have no index to be killed in
+    ],
+)
 def test_a_killed_command_leaves_nothing_in_the_folder_for_temporary_files(
-    forks: Forks, tmp_path: Path, names: list[str], before: str
+    forks: Forks, tmp_path: Path, names: list[str], when: str
 ) -> None:
     """`kill -9` while an archive is looked through, or after that; nor anywhere else, before there is a store."""
     for name in names:
         (tmp_path / name).write_bytes(KINDS[name])
     (tmp_path / "tmp").mkdir()
     paths = [tmp_path / name for name in names]
-    ran = forks.run(STOPS.format(before=before), tmp_path / "spool", *paths, TMPDIR=str(tmp_path / "tmp"))
-    assert (ran.code, ran.out) == (-signal.SIGKILL, "writing\n" if before else "opened 12 12 12 12\n"), ran
+    ran = forks.run(STOPS, when, tmp_path / "spool", *paths, TMPDIR=str(tmp_path / "tmp"))
+    assert (ran.code, ran.out) == (-signal.SIGKILL, f"{when}\n"), ran
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not (tmp_path / "spool").exists()
-
-
-def test_other_processes_read_what_a_process_has_stored(tmp_path: Path) -> None:
-    """By its number and place, for as long as it runs; afterwards there is nothing, and nothing wrong either."""
-    code = """
-import pickle, sys
-from rawpack_packer.sources.table.process_file import stored
-pieces = [stored([b"ab", b"c" * 100_000]), stored([b"second"])]
-sys.stdout.write(pickle.dumps(pieces).hex() + "\\n")
-sys.stdout.flush()
-sys.stdin.read()
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True
-    ) as child:
-        assert child.stdout is not None
-        pieces = pickle.loads(bytes.fromhex(child.stdout.readline()))
-        assert [piece.read() for piece in pieces] == [b"ab" + b"c" * 100_000, b"second"]
-        child.communicate()
-    assert [piece.read() for piece in pieces] == [b"", b""]
-
-
-def damaged(data: bytes, how: str) -> bytes:
-    """A compressed file with its checksum, its first block, or a stretch in its middle overwritten."""
-    at, size = {"checksum": (len(data) - 8, 4), "first": (12, 28), "middle": (len(data) // 2, 40)}[how]
-    return data[:at] + bytes(255 - byte for byte in data[at : at + size]) + data[at + size :]
-
-
-@pytest.mark.parametrize("how", ["checksum", "first", "middle"])
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
-def test_damage_of_a_compressed_archive_is_told_in_plain_words(compress: Any, how: str, tmp_path: Path) -> None:
-    """The error has the path, what is wrong and the option that packs the rest; no bits and threads of a library."""
-    path = tmp_path / ("a.tar.gz" if compress is gzip.compress else "a.tar.bz2")
-    path.write_bytes(damaged(compress(tar(PHOTOS)), how))
-    ran = run_here("pack", "--workers", 0, path, tmp_path / "store")
-    assert (ran.code, (tmp_path / "store").exists()) == (1, False), ran
-    found = re.search(rf"{path} cannot be read to its end: (.*?); \d+ members before that", ran.err)
-    assert found is not None, ran.err
-    checksum = "its compressed data does not match its checksum"
-    by_checksum = how == "checksum" and path.suffix == ".gz"
-    assert found[1] in ({checksum} if by_checksum else {checksum, "its compressed data is damaged"}), ran.err
-    assert "--skip-unreadable packs the rest" in ran.err
-    assert not re.search(r"0x|Thread|Isal|Failed|!|Block|block header", ran.err), ran.err
 
 
 # ------------------------------------------------------------------------------------------ reads that fail

@@ -13,6 +13,14 @@ from benchmark import BENCH, lines_of, quickly, table_of
 from running import environment
 
 pytestmark = pytest.mark.heavy
+NIGHT = "<!-- bench:begin -->\nrows of a night\n<!-- bench:end -->\n"
+
+
+def drawn(folder: Path, page: str) -> str:
+    """What is printed as the results are drawn into a page, performance.md."""
+    (folder / "performance.md").write_text(page)
+    command = [sys.executable, BENCH.parent / "draw.py", folder / "out.json", "--out", folder]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=True).stdout
 
 
 def test_the_recipe_is_drawn_in_a_section_of_its_own(tmp_path: Path) -> None:
@@ -23,16 +31,11 @@ def test_the_recipe_is_drawn_in_a_section_of_its_own(tmp_path: Path) -> None:
     assert (share["wanted"], calls["wanted"]) == ("at most 0.80", "at most 3.0")
     assert share["value"][0] > 0
     assert calls["value"][0] >= 1
-    page = tmp_path / "performance.md"
-    page.write_text(
-        "<!-- recipe:begin --><!-- recipe:end -->\n<!-- bench:begin -->\nrows of a night\n<!-- bench:end -->"
-    )
-    command = [sys.executable, BENCH.parent / "draw.py", tmp_path / "out.json", "--out", tmp_path]
-    subprocess.run(command, env=environment(), capture_output=True, check=True)
-    drawn = page.read_text()
-    assert "rows of a night" in drawn
-    assert f"| {share['bar']} | {share['found']} | at most 0.80 |" in drawn
-    assert "| cv2.resize of crops |" in drawn.partition("<!-- recipe:end -->")[0]
+    drawn(tmp_path, f"<!-- recipe:begin --><!-- recipe:end -->\n{NIGHT}")
+    recipe, end, rest = (tmp_path / "performance.md").read_text().partition("<!-- recipe:end -->")
+    assert (end, rest.strip()) == ("<!-- recipe:end -->", NIGHT.strip())
+    assert f"| {share['bar']} | {share['found']} | at most 0.80 |" in recipe
+    assert "| cv2.resize of crops |" in recipe
 
 
 def test_clips_are_held_against_decoding_them_anew(tmp_path: Path) -> None:
@@ -69,12 +72,10 @@ def test_the_server_of_remote_tables_has_a_latency_and_ranges(tmp_path: Path) ->
 
 def test_curves_are_drawn_and_leave_the_page_alone(tmp_path: Path) -> None:
     """A result of nothing but curves becomes the plot; the rows of other tables on the page stay."""
-    quickly(tmp_path, "growth-workers")
-    page = "before\n<!-- bench:begin -->\nrows of a night\n<!-- bench:end -->\nafter\n"
-    (tmp_path / "performance.md").write_text(page)
-    command = [sys.executable, BENCH.parent / "draw.py", tmp_path / "out.json", "--out", tmp_path]
-    drawn = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
-    assert "| memmap, 4 workers |" in drawn.stdout
-    assert (tmp_path / "performance.md").read_text() == page
+    quickly(
+        tmp_path, "growth-workers", ("memmap, 1 workers", "memmap, 4 workers", "lmdb, 1 workers", "lmdb, 4 workers")
+    )
+    assert "| memmap, 4 workers |" in drawn(tmp_path, NIGHT)
+    assert (tmp_path / "performance.md").read_text() == NIGHT
     plot = (tmp_path / "growth.svg").read_text()
     assert all(word in plot for word in ("memmap", "lmdb", "workers", "microseconds an image"))

@@ -21,6 +21,8 @@ from rawpack_packer.sources import open_source
 N = 6
 PIXELS = np.arange(N, dtype=np.uint8)[:, None, None, None].repeat(8, 1).repeat(9, 2).repeat(3, 3)
 TEXTS = np.array(["b", "a", "c", "a", "", "b"])
+HALF = np.array(["a", "b\ud800", "c", "d", "e", "f"])
+"""One of which has half of a surrogate pair."""
 
 
 def png(shade: int) -> bytes:
@@ -83,15 +85,6 @@ def test_a_key_column_that_nobody_named_may_have_doubles(made: Any, tmp_path: Pa
         packed(source, tmp_path, key_column="key")
 
 
-@pytest.mark.parametrize("made", [npz, hdf5])
-def test_a_label_column_that_holds_something_else(made: Any, tmp_path: Path) -> None:
-    """The images are no labels; the keys may be."""
-    source = made(tmp_path, key=np.array([b"a", b"b", b"c", b"d", b"e", b"f"]))
-    with pytest.raises(UsageError, match="label_column='image'"):
-        packed(source, tmp_path, label_column="image")
-    assert packed(source, tmp_path, label_column="key").classes == tuple("abcdef")
-
-
 def _metadata(tmp_path: Path) -> Path:
     rows = [{"file_name": f"{i}.png", "breed": str(text), "n": i} for i, text in enumerate(TEXTS)]
     for i in range(N):
@@ -100,73 +93,72 @@ def _metadata(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", ["npz", "hdf5", "texts of bytes", "dictionary", "metadata"])
+@pytest.mark.parametrize("kind", ["npz", "hdf5", "dictionary", "metadata"])
 def test_a_column_of_texts_is_the_label_whatever_its_name(kind: str, tmp_path: Path) -> None:
-    """`--label-column breed` works alike for every kind of table: its texts are the classes, sorted, an empty one is
-    none, and the column is no field besides."""
-    made: dict[str, Any] = {
-        "npz": lambda: npz(tmp_path, breed=TEXTS, n=np.arange(N)),
-        "hdf5": lambda: hdf5(tmp_path, breed=TEXTS.tolist(), n=np.arange(N)),
-        "texts of bytes": lambda: hdf5(tmp_path, breed=TEXTS.astype("S"), n=np.arange(N)),
-        "dictionary": lambda: parquet(
-            tmp_path / "t.parquet", breed=pa.array(TEXTS.tolist()).dictionary_encode(), n=range(N)
-        ),
-        "metadata": lambda: _metadata(tmp_path),
-    }
-    source = open_source(made[kind](), label_column="breed")
-    assert source.info.classes == ("a", "b", "c")
-    fields = [source.part(i, i + 1)[0].fields for i in range(N)]
+    """`--label-column breed` works alike for every kind of table: its texts, also as bytes, are the classes, sorted, an
+    empty one is none, and the column is no field besides."""
+    source: Path
+    if kind == "npz":
+        source = npz(tmp_path, breed=TEXTS.astype("S"), n=np.arange(N))
+    elif kind == "hdf5":
+        source = hdf5(tmp_path, breed=TEXTS.astype("S"), n=np.arange(N))
+    elif kind == "dictionary":
+        source = parquet(tmp_path / "t.parquet", breed=pa.array(TEXTS.tolist()).dictionary_encode(), n=range(N))
+    else:
+        source = _metadata(tmp_path)
+    table = open_source(source, label_column="breed")
+    assert table.info.classes == ("a", "b", "c")
+    fields = [table.part(i, i + 1)[0].fields for i in range(N)]
     assert [int(one["label"]) for one in fields] == [1, 0, 2, 0, -1, 1]  # type: ignore[call-overload]
     assert [int(one["n"]) for one in fields] == list(range(N))  # type: ignore[call-overload]
-    assert {*source.info.fields} == {"label", "n"}
+    assert {*table.info.fields} == {"label", "n"}
 
 
-def test_labels_as_bytes_in_npz_are_texts(tmp_path: Path) -> None:
-    """They are names of classes; an empty one is no class."""
-    reader = packed(npz(tmp_path, label=TEXTS.astype("S")), tmp_path)
-    assert reader.classes == ("a", "b", "c")
-    assert values(reader, "label") == [1, 0, 2, 0, -1, 1]
-
-
-def test_two_data_sets_with_one_last_name(tmp_path: Path) -> None:
-    """Neither is taken as the label; each has a name of its own."""
+def test_data_sets_with_one_last_name(tmp_path: Path) -> None:
+    """Of those in groups, none is taken as the label, and each has a name of its own; one called `label` that is in no
+    group is. A slash may come first."""
     source = hdf5(tmp_path, a__label=np.arange(N), b__label=np.arange(N) % 2)
     reader = packed(source, tmp_path)
-    assert values(reader, "a_label") == list(range(N))
-    assert values(reader, "b_label") == [0, 1] * 3
+    assert (values(reader, "a_label"), values(reader, "b_label")) == (list(range(N)), [0, 1] * 3)
     assert "label" not in reader[0] or set(values(reader, "label")) == {-1}
-    assert values(packed(source, tmp_path, label_column="b/label"), "label") == [0, 1] * 3
-
-
-def test_a_data_set_called_label_goes_before_one_in_a_group(tmp_path: Path) -> None:
-    """The other one is a field with its group's name."""
-    reader = packed(hdf5(tmp_path, label=np.arange(N), meta__label=np.arange(N) * 10), tmp_path)
-    assert values(reader, "label") == list(range(N))
-    assert values(reader, "meta_label") == [i * 10 for i in range(N)]
-
-
-def test_names_of_data_sets_may_begin_with_a_slash(tmp_path: Path) -> None:
-    source = hdf5(tmp_path, meta__y=np.arange(N))
-    assert values(packed(source, tmp_path, label_column="/meta/y"), "label") == list(range(N))
-    assert values(packed(source, tmp_path, array="image=/image,label=/meta/y"), "label") == list(range(N))
+    assert values(packed(source, tmp_path, label_column="/b/label"), "label") == [0, 1] * 3
+    assert values(packed(source, tmp_path, array="image=/image,label=/b/label"), "label") == [0, 1] * 3
+    (tmp_path / "more").mkdir()
+    reader = packed(hdf5(tmp_path / "more", label=np.arange(N), meta__label=np.arange(N) * 10), tmp_path)
+    assert (values(reader, "label"), values(reader, "meta_label")) == (list(range(N)), [i * 10 for i in range(N)])
 
 
 def test_another_label_beside_a_column_called_label(tmp_path: Path) -> None:
-    """The message names a way that works."""
+    """The message names a way that works; images are no labels."""
     source = npz(tmp_path, label=np.arange(N), y=np.arange(N) * 2)
     with pytest.raises(UsageError, match=r"has a column 'label' too: .*array='image=image,label=y'"):
         packed(source, tmp_path, label_column="y")
     assert values(packed(source, tmp_path, array="image=image,label=y"), "label") == [i * 2 for i in range(N)]
-
-
-@pytest.mark.parametrize("kind", [pa.uint8(), pa.uint32(), pa.uint64(), pa.int8()])
-def test_labels_of_any_whole_type_in_parquet(kind: pa.DataType, tmp_path: Path) -> None:
-    source = parquet(tmp_path / "t.parquet", label=pa.array([0, 1, 2] * 2, kind))
-    assert values(packed(source, tmp_path), "label") == [0, 1, 2] * 2
+    with pytest.raises(UsageError, match="label_column='image'"):
+        packed(source, tmp_path, label_column="image")
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [(pa.int32(), pa.int64()), (pa.string(), pa.large_string()), (pa.uint8(), pa.int16())]
+    ("column", "options", "words"),
+    [
+        (("words", np.array([["a", "b"]] * N)), {"array": "image=image,words=words"}, "texts are one for each sample"),
+        (("label", HALF), {}, r"set\.npz.*'b\\ud800'.*half of a surrogate pair"),
+        (("key", HALF), {}, r"set\.npz.*'b\\ud800'.*half of a surrogate pair"),
+        (("words", HALF), {}, r"set\.npz.*'b\\ud800'.*half of a surrogate pair"),
+        (("label", np.zeros(N, int)), {"classes": ["a\udfff"]}, r"the class 'a\\udfff' has half of a surrogate pair"),
+    ],
+)
+def test_texts_that_no_field_can_hold(column: Any, options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    """Two axes, or half of a surrogate pair, which UTF-8 cannot hold: refused before anything is written."""
+    name, texts = column
+    with pytest.raises((UsageError, PackError), match=words) as refused:
+        packed(npz(tmp_path, **{name: texts}), tmp_path, **options)
+    str(refused.value).encode()
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(pa.int8(), pa.int64()), (pa.string(), pa.large_string()), (pa.uint8(), pa.int16())]
 )
 def test_parquet_files_whose_labels_differ_in_type(first: pa.DataType, second: pa.DataType, tmp_path: Path) -> None:
     """Writers choose types by what a shard holds. The files are one table, or are refused by name."""
@@ -177,18 +169,13 @@ def test_parquet_files_whose_labels_differ_in_type(first: pa.DataType, second: p
     assert values(packed(tmp_path / "set", tmp_path), "label") == [0, 1, 0, 0, 1, 0] * 2
 
 
-def test_bytes_called_label_in_parquet_are_refused(tmp_path: Path) -> None:
+def test_a_label_in_parquet_that_is_declared_as_text(tmp_path: Path) -> None:
+    """It stays the text that it is, and there are no classes; bytes are none of both."""
+    reader = packed(parquet(tmp_path / "t.parquet", label=pa.array(TEXTS.tolist())), tmp_path, fields={"label": "str"})
+    assert (values(reader, "label"), reader.classes) == (TEXTS.tolist(), None)
     source = parquet(tmp_path / "t.parquet", label=pa.array([b"\xff"] * N, pa.binary()))
     with pytest.raises(UsageError, match="labels are numbers or names"):
         packed(source, tmp_path)
-
-
-def test_a_label_in_parquet_that_is_declared_as_text(tmp_path: Path) -> None:
-    """It stays the text that it is, and there are no classes."""
-    source = parquet(tmp_path / "t.parquet", label=pa.array(TEXTS.tolist()))
-    reader = packed(source, tmp_path, fields={"label": "str"})
-    assert values(reader, "label") == TEXTS.tolist()
-    assert reader.classes is None
 
 
 def test_a_first_sample_without_a_label(tmp_path: Path) -> None:
@@ -208,43 +195,10 @@ def test_classes_as_an_array_and_as_a_file(tmp_path: Path) -> None:
         assert packed(samples, tmp_path, classes=classes).classes == ("q", "w", "e")
 
 
-def test_texts_of_two_axes_in_npz(tmp_path: Path) -> None:
-    """They are no field: left out, counted, and refused where they are asked for."""
-    source = npz(tmp_path, words=np.array([["a", "b"]] * N))
-    assert "words" not in packed(source, tmp_path)[0]
-    with pytest.raises((UsageError, PackError), match="texts are one for each sample"):
-        packed(source, tmp_path, array="image=image,words=words")
-
-
-@pytest.mark.parametrize("role", ["label", "key", "words"])
-def test_half_of_a_surrogate_pair_in_npz(tmp_path: Path, role: str) -> None:
-    """UTF-8 cannot hold it: refused before anything is written, with the file and the text."""
-    source = npz(tmp_path, **{role: np.array(["a", "b\ud800", "c", "d", "e", "f"])})
-    with pytest.raises(UsageError, match=r"set\.npz.*'b\\ud800'.*half of a surrogate pair") as refused:
-        packed(source, tmp_path)
-    str(refused.value).encode()
-    assert not (tmp_path / "store").exists()
-
-
-def test_half_of_a_surrogate_pair_as_a_class(tmp_path: Path) -> None:
-    """Whether a sample has it as its label, or the caller names it."""
-    pixels = list(PIXELS)
-    for given in ({"label": ["a\udfff"] * N}, {"label": [0] * N}):
-        classes = None if given["label"][0] else ["a\udfff"]
-        with pytest.raises(UsageError, match=r"the class 'a\\udfff' has half of a surrogate pair"):
-            packed({"image": pixels, **given}, tmp_path, classes=classes)
-    assert not (tmp_path / "store").exists()
-
-
 @pytest.mark.parametrize("name", ["\0", "label\0", "\ud800"])
-@pytest.mark.parametrize("option", ["label_column", "key_column", "image_column"])
-def test_columns_whose_names_no_file_can_have(tmp_path: Path, option: str, name: str) -> None:
+def test_columns_whose_names_no_file_can_have(tmp_path: Path, name: str) -> None:
     """They are missing, as any other name is that a table has not: no library's words, and no other column."""
-    label = np.arange(N)
-    for source in (
-        npz(tmp_path, label=label),
-        hdf5(tmp_path, label=label),
-        parquet(tmp_path / "t.parquet", label=label),
-    ):
+    label, file = np.arange(N), tmp_path / "t.parquet"
+    for source in (npz(tmp_path, label=label), hdf5(tmp_path, label=label), parquet(file, label=label)):
         with pytest.raises(UsageError, match="has no such column: it has image, label"):
-            packed(source, tmp_path, **{option: name})
+            open_source(source, label_column=name)

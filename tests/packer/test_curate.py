@@ -7,7 +7,6 @@ import json
 import math
 import re
 import shlex
-import shutil
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -100,7 +99,7 @@ def _hash(image: NDArray[np.uint8]) -> int:
     return int(measures_of(image)["phash"])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_hashes_of_like_images_are_alike(seed: int) -> None:
     image, other = photo_like(seed, 256, 256), photo_like(100 + seed, 256, 256)
     _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 60])
@@ -171,25 +170,10 @@ def test_what_was_planted_is_found(stores: Path) -> None:
     assert groups == [["a/03.jpg", "b/copy-3.jpg"], ["a/05.jpg", "b/copy-5.jpg"]]
     assert [(keys[leak.row], leak.split) for leak in found.leaks] == [("a/07.jpg", "val")]
     assert Reader(stores / "val").column("key")[found.leaks[0].other] == "a/leak.jpg"
-    first = {one.title: keys[one.rows[0]] for one in found.extremes}
-    assert first["Darkest"] == "b/dark.jpg"
-    assert first["Least detail"] == "b/blank.jpg"
-    assert first["Largest area of one color"] == "b/blank.jpg"
-    assert "b/blurred.jpg" in [
-        keys[row] for row in next(one.rows for one in found.extremes if one.title == "Blurriest")[:3]
-    ]
-
-
-def test_a_split_that_is_not_packed_yet_has_no_leaks(stores: Path, tmp_path: Path) -> None:
-    """Nor does it keep the others from being looked at; its duplicates are found."""
-    shutil.copytree(stores, tmp_path / "set")
-    (tmp_path / "set" / "val" / "store.json").unlink()
-    for left in (tmp_path / "set" / "val", None):
-        found = curation_of(Reader(tmp_path / "set" / "train"))
-        assert found is not None
-        assert (len(found.groups), found.leaks) == (2, [])
-        if left is not None:
-            shutil.rmtree(left)
+    first = {one.title: [keys[row] for row in one.rows[:3]] for one in found.extremes}
+    assert first["Darkest"][0] == "b/dark.jpg"
+    assert first["Least detail"][0] == first["Largest area of one color"][0] == "b/blank.jpg"
+    assert "b/blurred.jpg" in first["Blurriest"]
 
 
 def test_the_commands_leave_them_out(stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,8 +198,10 @@ def test_commands_leave_out_what_is_shown_and_no_more(tmp_path: Path) -> None:
         _write(tmp_path / f"some/a/{i:02}.jpg", photo_like(i, 64, 64))
         _write(tmp_path / f"same/a/{i:02}.jpg", np.full((64, 64, 3), 90, np.uint8))
     _write(tmp_path / "some/a/blank.jpg", np.full((64, 64, 3), 90, np.uint8))
-    some = Reader(running.pack(tmp_path / "some", tmp_path / "some-store", "--curate", "--size", 64))
-    same = Reader(running.pack(tmp_path / "same", tmp_path / "same-store", "--curate", "--size", 64))
+    some, same = (
+        Reader(running.pack(tmp_path / name, tmp_path / f"{name}-store", "--curate", "--size", 64))
+        for name in ("some", "same")
+    )
     found, none = curation_of(some), curation_of(same)
     assert found is not None
     assert none is not None
@@ -224,9 +210,7 @@ def test_commands_leave_out_what_is_shown_and_no_more(tmp_path: Path) -> None:
     largest = next(one for one in found.extremes if one.title == "Largest area of one color")
     assert largest.values == [1000]
     for one in found.extremes:
-        condition = shlex.split(one.command)[-1]
-        kept = some.select(where=condition)
-        assert len(kept) == 21 - len(one.rows), one.title
+        assert len(some.select(where=shlex.split(one.command)[-1])) == 21 - len(one.rows), one.title
 
 
 def test_the_page_shows_them(stores: Path, tmp_path: Path) -> None:
@@ -250,28 +234,20 @@ def test_the_page_shows_them(stores: Path, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_every_format_measures_what_it_stores(planted: Path, tmp_path: Path, options: list[str]) -> None:
+    """The same each time, and in what is appended too."""
     size = [] if "keep" in options else ["--size", 96]
-    store = running.pack(planted / "train", tmp_path / "store", "--curate", *size, *options)
-    again = running.pack(planted / "train", tmp_path / "again", "--curate", *size, *options)
+    store, again = (
+        running.pack(planted / "val", tmp_path / name, "--curate", *size, *options) for name in ("store", "again")
+    )
     assert (store / "store.json").read_bytes() == (again / "store.json").read_bytes()
+    assert running.run_here("append", "--workers", 0, planted / "train", store).code == 0
     reader = Reader(store, verify=True)
     assert [name for name in reader.fields if name in _NAMES] == list(_NAMES)
     assert json.loads((store / "store.json").read_text())["recipe"]["curate"] is True
-    if options in (["-f", "memmap"], ["-f", "hdf5", "--compression", "gzip"]):
-        for i in range(len(reader)):
-            sample = reader[i]
-            assert {name: int(sample[name]) for name in _NAMES} == {
-                name: int(value) for name, value in measures_of(sample["image"]).items()
-            }
-
-
-def test_an_append_measures_too(planted: Path, tmp_path: Path) -> None:
-    store = running.pack(planted / "val", tmp_path / "store", "--curate", "--size", 64)
-    ran = running.run_here("append", "--workers", 0, planted / "train", store)
-    assert ran.code == 0, ran
-    reader = Reader(store)
-    assert len(reader) == len(reader.column("sharpness")) > 2
-    assert reader.column("sharpness").max() > 0
+    if "hdf5" in options or options == ["-f", "memmap"]:
+        for sample in reader:
+            measured = {name: int(value) for name, value in measures_of(sample["image"]).items()}
+            assert {name: int(sample[name]) for name in _NAMES} == measured
 
 
 def test_where_it_makes_no_sense(tmp_path: Path) -> None:

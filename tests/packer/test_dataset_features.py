@@ -1,7 +1,8 @@
 """Datasets of Hugging Face in memory: fields are what the features say, as in its files, and not what the first values
-happen to be.
+happen to be; columns of objects are boxes, their classes, and what else each object has.
 
-`Rows` stands for a `datasets.Dataset`; where that package is there, it is the oracle too.
+`Rows` and `Faces` stand for a `datasets.Dataset`; where that package is there, it is the oracle of fields too. The
+oracle of boxes is arithmetic, done by hand.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from pictures import picture
+from pictures import encoded, picture
 from PIL import Image
+from running import reader_of
 
 import rawpack
-from rawpack import PackError, Reader
+from rawpack import PackError, Reader, UsageError
 
 pa = pytest.importorskip("pyarrow")
 COUNT = 4
@@ -53,20 +56,27 @@ class Features(dict[str, Any]):
         return {name: {"_type": one[1]} for name, one in self.items()}
 
 
-class Rows:
+class Columns:
     """As `datasets.Dataset`: rows by number, columns by name."""
 
+    def __init__(self, columns: dict[str, list[Any]]) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.columns["image"])
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.columns[i] if isinstance(i, str) else {name: one[i] for name, one in self.columns.items()}
+
+
+class Rows(Columns):
+    """Of some of `COLUMNS`."""
+
     def __init__(self, names: Sequence[str], form: str | None = None) -> None:
+        super().__init__({"image": IMAGES, **{name: COLUMNS[name][1] for name in names}})
         image = pa.struct({"bytes": pa.binary(), "path": pa.string()})
         self.features = Features({"image": (image, "Image"), **{name: (COLUMNS[name][0], "Value") for name in names}})
         self.format = {"type": form, "columns": [*self.features]}
-
-    def __len__(self) -> int:
-        return COUNT
-
-    def __getitem__(self, i: Any) -> Any:
-        values = {"image": IMAGES, **{name: COLUMNS[name][1] for name in self.features if name != "image"}}
-        return values[i] if isinstance(i, str) else {name: values[name][i] for name in self.features}
 
     def select_columns(self, names: list[str]) -> Rows:
         return Rows(names)
@@ -118,3 +128,66 @@ def test_datasets_itself(tmp_path: Path) -> None:
     rawpack.pack(tmp_path / "saved", tmp_path / "files", size="keep", workers=0)
     files = {name: (one.dtype, one.shape) for name, one in Reader(tmp_path / "files").fields.items()}
     assert {name: KINDS[name] for name in KINDS if name != "matrix"}.items() <= files.items()
+
+
+# ---------------------------------------------------------------------------------------------- objects
+
+OBJECTS: list[dict[str, list[Any]]] = [
+    {"id": [7, 8], "bbox": [[30, 20, 6, 5], [1, 2, 3, 4]], "category": [2, 0], "note": ["a", "b"]},
+    {"id": [], "bbox": [], "category": [], "note": []},
+    {"id": [9], "bbox": [[10, 12, 13, 14]], "category": [0], "note": ["c"]},
+]
+WANTED = [[[30, 20, 36, 25, 2], [1, 2, 4, 6, 0]], [], [[10, 12, 23, 26, 0]]]
+NAMES = ["hen", "ant", "owl"]
+PHOTOS = [Image.fromarray(picture(40, 60, i)) for i in range(3)]
+
+
+class Faces(Columns):
+    def __init__(self, objects: list[Any]) -> None:
+        super().__init__({"image": PHOTOS, "size": [[40, 60]] * 3, "faces": objects})
+        category = SimpleNamespace(feature=SimpleNamespace(names=NAMES))
+        inner = {"id": None, "bbox": None, "category": category, "note": None}
+        self.features = {"image": None, "size": None, "faces": SimpleNamespace(feature=inner)}
+
+
+@pytest.mark.parametrize(("form", "workers"), [("lists", 0), ("one by one", 1)])
+def test_objects_of_a_dataset_of_hugging_face(tmp_path: Path, form: str, workers: int) -> None:
+    """Boxes end where their width and height say, since one would otherwise end before it begins; classes have the
+    names of the features, also those without a box."""
+    one_by_one = [
+        [dict(zip(one, values, strict=True)) for values in zip(*one.values(), strict=True)] for one in OBJECTS
+    ]
+    done = rawpack.pack(
+        Faces(OBJECTS if form == "lists" else one_by_one), tmp_path / "store", size="keep", workers=workers
+    )
+    assert any("left out because they are not one number each: note" in one for one in done.info.problems)
+    reader = Reader(tmp_path / "store")
+    assert (reader.classes, reader.fields["size"].shape) == (tuple(NAMES), (2,))
+    assert [one["boxes"].tolist() for one in reader] == WANTED
+    assert [one["id"].tolist() for one in reader] == [[7, 8], [], [9]]
+
+
+@pytest.mark.parametrize("kind", ["dict", "pandas", "polars"])
+def test_objects_of_a_table_in_memory(tmp_path: Path, kind: str) -> None:
+    """Numbers leave with their boxes; names of classes are sorted."""
+    texts = [one | {"category": [NAMES[k] for k in one["category"]]} for one in OBJECTS]
+    columns = {"image": [encoded(picture(40, 60, i)) for i in range(3)], "objects": texts[1:] + texts[:1]}
+    frame = columns if kind == "dict" else pytest.importorskip(kind).DataFrame(columns)
+    reader = reader_of(
+        frame, tmp_path / "store", workers=0, size="keep", crop=(20, 10, 40, 30), fields={"objects": "xywh"}
+    )
+    assert reader.classes == ("hen", "owl")
+    assert [one["boxes"].tolist() for one in reader] == [[], [[0, 2, 3, 16, 0]], [[10, 10, 16, 15, 1]]]
+    assert [one["id"].tolist() for one in reader] == [[], [9], [7]]
+
+
+def test_the_form_is_asked_for_and_all_can_be_kept_as_text(tmp_path: Path) -> None:
+    """As for tables in files."""
+    dataset = Faces(OBJECTS[2:] * 3)
+    with pytest.raises(UsageError, match=r"fields={'faces': 'xyxy'}|faces:xyxy"):
+        rawpack.pack(dataset, tmp_path / "a", workers=0)
+    rawpack.pack(dataset, tmp_path / "b", workers=0, size="keep", fields={"faces": "xyxy"}, classes=["a", "b", "c"])
+    assert Reader(tmp_path / "b")[0]["boxes"].tolist() == [[10, 12, 13, 14, 0]]
+    assert Reader(tmp_path / "b").classes == ("a", "b", "c")
+    rawpack.pack(dataset, tmp_path / "c", workers=0, fields={"faces": "str"})
+    assert '"bbox"' in Reader(tmp_path / "c")[0]["faces"]

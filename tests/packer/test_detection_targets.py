@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from folders import rejects_of
 from pictures import picture
 from PIL import Image
 from running import reader_of as packed
 
-import rawpack_packer
 from rawpack import Reader
 from rawpack.targets import torchvision_targets
 
@@ -66,9 +65,10 @@ def check(reader: Reader) -> None:
         np.testing.assert_array_equal(sample["object"], np.arange(1, len(wanted) + 1))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_dict_of_boxes_and_labels(workers: int, tmp_path: Path) -> None:
-    reader = packed(Scenes(), tmp_path / "s", workers=workers)
+@pytest.mark.parametrize(("stream", "workers"), [(True, 0), (False, 2)])
+def test_a_dict_of_boxes_and_labels(stream: bool, workers: int, tmp_path: Path) -> None:
+    scenes: Any = Scenes()
+    reader = packed((scenes[i] for i in range(6)) if stream else scenes, tmp_path / "s", workers=workers)
     check(reader)
     (batch,) = reader.batches(6, fields=["image", "boxes"])
     for i, target in enumerate(torchvision_targets(batch)):
@@ -115,23 +115,6 @@ class Coco:
         return Image.fromarray(picture(HEIGHT, WIDTH, i)), annotations(i)
 
 
-def test_coco_annotations_are_what_the_json_file_gives(tmp_path: Path) -> None:
-    images = tmp_path / "photos"
-    images.mkdir()
-    for i in range(5):
-        Image.fromarray(picture(HEIGHT, WIDTH, i)).save(images / f"{i}.png")
-    listed = [{"id": i, "file_name": f"{i}.png", "height": HEIGHT, "width": WIDTH} for i in range(5)]
-    things = [one for i in range(5) for one in annotations(i)]
-    whole = {"images": listed, "annotations": things, "categories": [*Coco.coco.cats.values()]}
-    (tmp_path / "coco.json").write_text(json.dumps(whole))
-    wanted = packed(tmp_path / "coco.json", tmp_path / "file", images=images, size="keep")
-    reader = packed(Coco(), tmp_path / "s")
-    assert reader.classes == wanted.classes == ("cat", "dog", "tree")
-    for i in range(5):
-        for name in ("boxes", "crowds", "image"):
-            np.testing.assert_array_equal(reader[i][name], wanted[i][name])
-
-
 def test_annotations_without_categories_keep_their_ids(tmp_path: Path) -> None:
     given = [(picture(HEIGHT, WIDTH, i), annotations(i)) for i in range(4)]
     reader = packed(given, tmp_path / "s")
@@ -146,14 +129,14 @@ def test_targets_that_are_damaged_are_rejected(tmp_path: Path) -> None:
     whole = {"boxes": [[1, 2, 3, 4]], "labels": [1]}
     wrong: list[Any] = [{**whole, "labels": [1, 2]}, {**whole, "boxes": [[1, 2, 3]]}, {**whole, "boxes": None}]
     given = [(picture(8, 8, i), target) for i, target in enumerate([whole, *wrong, whole])]
-    summary = rawpack_packer.pack(given, tmp_path / "s", workers=0, max_rejects=3)
-    assert (summary.manifest.rejects.reasons, len(Reader(tmp_path / "s"))) == ({"bad_field": 3}, 2)
-    lines = (tmp_path / "s" / "rejects.jsonl").read_text().splitlines()
-    assert "it has 1 boxes and 2 labels" in lines[0]
+    assert len(packed(given, tmp_path / "s", workers=0, max_rejects=3)) == 2
+    rejects = rejects_of(tmp_path / "s")
+    assert [one["reason"] for one in rejects] == ["bad_field"] * 3
+    assert "it has 1 boxes and 2 labels" in rejects[0]["detail"]
     strange = Coco()
     strange.coco = type("coco", (), {"cats": {3: {"name": "cat"}, 7: {"name": "dog"}}})  # type: ignore[misc, assignment]
-    rawpack_packer.pack(strange, tmp_path / "strange", workers=0, max_rejects=4)
-    assert "category_id 90 is none of the 2 categories" in (tmp_path / "strange" / "rejects.jsonl").read_text()
+    packed(strange, tmp_path / "strange", workers=0, max_rejects=4)
+    assert "category_id 90 is none of the 2 categories" in rejects_of(tmp_path / "strange")[0]["detail"]
 
 
 def test_lists_that_are_no_annotations_stay(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from folders import files_of, flip, lmdb_values, states_of
 from forked import Forks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import picture, save
+from pictures import encoded, picture, save
 from PIL import Image
 from running import Ran, run_here
 from webdataset import tariterators
@@ -50,7 +50,6 @@ ALL = [
 ]
 KEYS = [f"some.where/{i}.jpg" for i in range(11)]
 NAMES = ["z", " b"]
-NAMES_PLAIN = ["z", "b", "never"]
 SPLIT_UP = {"webdataset": "9KB", "parquet": "3KB"}
 """--shard-size that divides these samples among several shards, in every format."""
 
@@ -60,7 +59,7 @@ def packed(path: Path, samples: Any, **options: Any) -> Path:
     return path
 
 
-@pytest.fixture(params=["memmap", "hdf5", "lmdb"])
+@pytest.fixture(params=["memmap", "lmdb"])
 def everything(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A store with a field of each kind, two classes, and samples without a class."""
     return packed(
@@ -98,14 +97,6 @@ def members_of(folder: Path) -> list[tarfile.TarInfo]:
     return found
 
 
-def pixels_of(file: bytes) -> Any:
-    return np.asarray(Image.open(io.BytesIO(file)))
-
-
-def is_lmdb(store: Path) -> bool:
-    return (store / "shard-00000.lmdb").exists()
-
-
 def note_of(folder: Path) -> dict[str, Any]:
     note: dict[str, Any] = json.loads((folder / "export.json").read_text("utf-8"))
     return note
@@ -114,32 +105,71 @@ def note_of(folder: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------- WebDataset
 
 
-def test_webdataset_reads_every_field(everything: Path, tmp_path: Path) -> None:
-    """Images, labels, masks and all other fields, in several shards, as the library reads them; -1 without a class."""
-    out = exported("webdataset", everything, tmp_path / "out", "--shard-size", SPLIT_UP["webdataset"])
+def tables_in(out: Path) -> list[dict[str, Any]]:
+    """The rows of all Parquet files."""
+    return [row for path in sorted(out.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def rows_in(out: Path, kind: str) -> list[dict[str, Any]]:
+    """What other libraries read: files of images and masks as bytes, labels, and all other fields."""
+    if rows := tables_in(out):
+        assert [row["image"]["path"] for row in rows] == [f"{i}.{kind}" for i in range(len(rows))]
+        return [row | {name: row[name]["bytes"] for name in ("image", "mask")} for row in rows]
     samples = read_by_webdataset(out)
-    is_jpeg = is_lmdb(everything)
-    files = lmdb_values(everything) if is_jpeg else []
-    for i, (sample, one) in enumerate(zip(samples, ALL, strict=True)):
-        assert sample.keys() == {"__key__", "jpg" if is_jpeg else "png", "mask.png", "json", "cls"}
-        assert sample["__key__"] == f"some.where/{i}"
-        if is_jpeg:
-            assert sample["jpg"] == files[i]
-        else:
-            np.testing.assert_array_equal(pixels_of(sample["png"]), one["image"])
-        np.testing.assert_array_equal(pixels_of(sample["mask.png"]), one["mask"])
-        assert sample["cls"] == str(one["label"]).encode()
-        found = json.loads(sample["json"])
-        assert list(found) == ["key", "number", "yes", "half", "vector", "boxes", "words"]
-        assert (found["key"], found["number"], found["yes"]) == (KEYS[i], one["number"], one["yes"])
-        assert (found["half"], found["words"]) == (one["half"], one["words"])
+    assert [sample["__key__"] for sample in samples] == [f"some.where/{i}" for i in range(len(samples))]
+    assert all(sample.keys() == {"__key__", kind, "mask.png", "json", "cls"} for sample in samples)
+    return [
+        {"image": sample[kind], "mask": sample["mask.png"], "label": int(sample["cls"])} | json.loads(sample["json"])
+        for sample in samples
+    ]
+
+
+@pytest.mark.parametrize("to", ["webdataset", "parquet"])
+def test_every_field_is_read_by_other_libraries(everything: Path, tmp_path: Path, to: str) -> None:
+    """Images and masks as files, labels with -1 for none, and all other fields, in several shards."""
+    out = exported(to, everything, tmp_path / "out", "--shard-size", SPLIT_UP[to])
+    files = lmdb_values(everything)  # none of memmap
+    for i, (row, one) in enumerate(zip(rows_in(out, "jpg" if files else "png"), ALL, strict=True)):
+        names = "key label number yes half vector boxes words"
+        assert " ".join(sorted(row)) == " ".join(sorted([*names.split(), "image", "mask"]))
+        assert row["key"] == KEYS[i]
+        for name in ("label", "number", "yes", "half", "words"):
+            assert row[name] == one[name]
         for name in ("vector", "boxes"):
-            np.testing.assert_array_equal(np.array(found[name], np.float32).reshape(one[name].shape), one[name])
+            np.testing.assert_array_equal(np.array(row[name], np.float32).reshape(one[name].shape), one[name])
+        if files:
+            assert row["image"] == files[i]
+        for name in ("mask",) if files else ("image", "mask"):
+            np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(row[name]))), one[name])
     note = note_of(out)
-    assert len(note["shards"]) > 2
-    assert [one["file"] for one in note["shards"]] == [f"train-{i:06d}.tar" for i in range(len(note["shards"]))]
+    count = len(note["shards"])
+    assert count > 2
+    name = "train-{:06d}.tar" if to == "webdataset" else f"train-{{:05d}}-of-{count:05d}.parquet"
+    assert [one["file"] for one in note["shards"]] == [name.format(i) for i in range(count)]
     assert (sum(one["samples"] for one in note["shards"]), note["classes"]) == (11, NAMES)
-    assert files_of(out).keys() == {"export.json", *(one["file"] for one in note["shards"])}
+
+
+def test_tables_have_types_and_leave_files_uncompressed(everything: Path, tmp_path: Path) -> None:
+    """Types of Arrow, and of Hugging Face; images are compressed already."""
+    path = exported("parquet", everything, tmp_path / "out") / "train-00000-of-00001.parquet"
+    schema, group = pq.read_schema(path), pq.ParquetFile(path).metadata.row_group(0)
+    assert {field.name: str(field.type) for field in schema} == {
+        "image": "struct<bytes: binary, path: string>",
+        "key": "string",
+        "label": "int64",
+        "number": "int64",
+        "yes": "bool",
+        "half": "halffloat",
+        "vector": "fixed_size_list<element: fixed_size_list<element: float>[2]>[2]",
+        "boxes": "list<element: fixed_size_list<element: float>[4]>",
+        "words": "string",
+        "mask": "struct<bytes: binary, path: string>",
+    }
+    codecs = {group.column(i).path_in_schema: group.column(i).compression for i in range(group.num_columns)}
+    assert {name for name, codec in codecs.items() if codec == "UNCOMPRESSED"} == {"image.bytes", "mask.bytes"}
+    features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+    assert features["image"] == features["mask"] == {"_type": "Image"}
+    assert features["label"] == {"names": NAMES, "_type": "ClassLabel"}
 
 
 def test_files_that_were_packed_as_they_are_come_back_under_their_names(tmp_path: Path) -> None:
@@ -149,9 +179,8 @@ def test_files_that_were_packed_as_they_are_come_back_under_their_names(tmp_path
     names = ["a/1.jpg", "a/2.JPEG", "b c/x-y_z.jpg", "v1.5/x.jpg", long, longer, "ü/文.jpg"]
     for i, name in enumerate(names):
         save(tmp_path / "in" / name, picture(20, 30 + i, i), format="JPEG")
-    keep = ("--format", "lmdb", "--size", "keep", "--quality", "keep")
-    assert run_here("pack", "-q", "--workers", 0, *keep, tmp_path / "in", tmp_path / "store").code == 0
-    out = exported("webdataset", tmp_path / "store", tmp_path / "out")
+    store = packed(tmp_path / "store", tmp_path / "in", format="lmdb", size="keep", quality="keep")
+    out = exported("webdataset", store, tmp_path / "out")
     (tmp_path / "back").mkdir()
     subprocess.run(["tar", "-xf", out / "train-000000.tar", "-C", tmp_path / "back"], check=True)
     back = files_of(tmp_path / "back")
@@ -193,7 +222,9 @@ def test_odd_keys_survive(tmp_path: Path, layout: str) -> None:
         if "%" not in key:
             assert unquote(sample["__key__"]) in (key, key.removesuffix(".jpg"))
         if layout == "memmap":
-            np.testing.assert_array_equal(pixels_of(sample["png"]), Reader(store)[int(sample["cls"])]["image"])
+            np.testing.assert_array_equal(
+                np.asarray(Image.open(io.BytesIO(sample["png"]))), Reader(store)[int(sample["cls"])]["image"]
+            )
     for one in members_of(out):
         tarfile.data_filter(one, str(tmp_path))
         assert one.isreg()
@@ -218,154 +249,80 @@ def test_whatever_the_key_the_library_finds_it(key: str) -> None:
         assert unquote(name) == key
 
 
-def test_json_only_where_something_is_in_it(tmp_path: Path) -> None:
-    """Images and labels alone: no JSON, if the names say what the keys are; else all samples have one."""
-    given = [{"image": picture(8, 9, i), "label": i} for i in range(3)]
-    for number, (keys, layout, has_json) in enumerate(
-        [
-            (["a.jpg", "b.jpg", "c.d.jpg"], "lmdb", False),
-            (["a.jpg", "b.jpg", "c.jpg"], "memmap", True),
-            (["a", "b", "c.d"], "memmap", False),
-            (["a%2Eb", "b.c"], "lmdb", True),
-            (["a", "b", "c.jpg"], "lmdb", True),
-        ]
-    ):
-        store = packed(tmp_path / f"{number}", given[: len(keys)], keys=keys, format=layout)
-        samples = read_by_webdataset(exported("webdataset", store, tmp_path / f"out {number}"))
-        assert [("json" in one, int(one["cls"])) for one in samples] == [(has_json, i) for i in range(len(keys))]
+@pytest.mark.parametrize(
+    ("keys", "layout", "has_json"),
+    [
+        (["a.jpg", "b.jpg", "c.d.jpg"], "lmdb", False),
+        (["a.jpg", "b.jpg", "c.jpg"], "memmap", True),
+        (["a", "b", "c.d"], "memmap", False),
+        (["a%2Eb", "b.c"], "lmdb", True),
+        (["a", "b", "c.jpg"], "lmdb", True),
+    ],
+)
+def test_json_only_where_something_is_in_it(tmp_path: Path, keys: list[str], layout: str, has_json: bool) -> None:
+    """Images and labels alone: no JSON, if the names say what the keys are; else, and with --numbered, all have one."""
+    store = packed(tmp_path / "s", [{"image": picture(8, 9, i), "label": i} for i in range(len(keys))], keys=keys,
+                   format=layout)  # fmt: skip
+    samples = read_by_webdataset(exported("webdataset", store, tmp_path / "out"))
+    assert [("json" in one, int(one["cls"])) for one in samples] == [(has_json, i) for i in range(len(keys))]
     samples = read_by_webdataset(exported("webdataset", store, tmp_path / "numbers", "--numbered"))
     found = [(sample["__key__"], json.loads(sample["json"])) for sample in samples]
-    assert found == [(f"{i:08d}", {"key": key}) for i, key in enumerate(["a", "b", "c.jpg"])]
+    assert found == [(f"{i:08d}", {"key": key}) for i, key in enumerate(keys)]
 
 
-def test_labels_that_are_not_class_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("labels", "member"), [([-1, 1], "cls"), ([0.5, 2.0], "json")])
+def test_labels_that_are_not_class_numbers(tmp_path: Path, labels: list[float], member: str) -> None:
     """-1 is a number where there are no classes; a label that is no whole number is in the JSON."""
-    for number, labels in enumerate(([-1, 1], [0.5, 2.0])):
-        given = [{"image": picture(8, 9, 0), "label": label} for label in labels]
-        store = packed(tmp_path / f"{number}", given)
-        samples = read_by_webdataset(exported("webdataset", store, tmp_path / f"out {number}"))
-        if number:
-            assert [json.loads(sample["json"])["label"] for sample in samples] == labels
-            assert all("cls" not in sample for sample in samples)
-        else:
-            assert [int(sample["cls"]) for sample in samples] == labels
-
-
-def test_arrays_that_png_cannot_hold_are_npy(tmp_path: Path) -> None:
-    """Images of any dtype and shape, as numpy reads them."""
-    images = np.random.default_rng(0).random((4, 2, 3, 5, 2)).astype(np.float16)
-    out = exported("webdataset", packed(tmp_path / "store", images), tmp_path / "out")
-    for image, sample in zip(images, read_by_webdataset(out), strict=True):
-        np.testing.assert_array_equal(np.load(io.BytesIO(sample["npy"])), image)
-    ran = export("parquet", tmp_path / "store", tmp_path / "table")
-    assert (ran.code, "field image is float16" in ran.err, (tmp_path / "table").exists()) == (2, True, False)
+    store = packed(tmp_path / "store", [{"image": picture(8, 9, 0), "label": label} for label in labels])
+    samples = read_by_webdataset(exported("webdataset", store, tmp_path / "out"))
+    found = [json.loads(sample[member]) for sample in samples]
+    assert [one["label"] for one in found] if member == "json" else found == labels
+    assert all(("cls" in sample) == (member == "cls") for sample in samples)
 
 
 # ---------------------------------------------------------------------------------------------- Parquet
 
 
-def test_parquet_holds_every_field(everything: Path, tmp_path: Path) -> None:
-    """Images and masks as files, labels with -1 for none, and all other fields with their types, in several tables."""
-    out = exported("parquet", everything, tmp_path / "out", "--shard-size", SPLIT_UP["parquet"])
-    paths = sorted(out.glob("*.parquet"))
-    assert len(paths) > 2
-    assert [path.name for path in paths] == [f"train-{i:05d}-of-{len(paths):05d}.parquet" for i in range(len(paths))]
-    rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
-    is_jpeg = is_lmdb(everything)
-    files = lmdb_values(everything) if is_jpeg else []
-    for i, (row, one) in enumerate(zip(rows, ALL, strict=True)):
-        assert list(row) == ["image", "key", "label", "number", "yes", "half", "vector", "boxes", "words", "mask"]
-        assert (row["image"]["path"], row["mask"]["path"]) == (f"{i}.{'jpg' if is_jpeg else 'png'}", f"{i}.png")
-        if is_jpeg:
-            assert row["image"]["bytes"] == files[i]
-        else:
-            np.testing.assert_array_equal(pixels_of(row["image"]["bytes"]), one["image"])
-        np.testing.assert_array_equal(pixels_of(row["mask"]["bytes"]), one["mask"])
-        assert row["key"] == KEYS[i]
-        for name in ("label", "number", "yes", "half", "words"):
-            assert row[name] == one[name]
-        for name in ("vector", "boxes"):
-            np.testing.assert_array_equal(np.array(row[name], np.float32).reshape(one[name].shape), one[name])
-    types = {field.name: str(field.type) for field in pq.read_schema(paths[0])}
-    assert types == {
-        "image": "struct<bytes: binary, path: string>",
-        "key": "string",
-        "label": "int64",
-        "number": "int64",
-        "yes": "bool",
-        "half": "halffloat",
-        "vector": "fixed_size_list<element: fixed_size_list<element: float>[2]>[2]",
-        "boxes": "list<element: fixed_size_list<element: float>[4]>",
-        "words": "string",
-        "mask": "struct<bytes: binary, path: string>",
-    }
-    group = pq.ParquetFile(paths[0]).metadata.row_group(0)
-    codecs = {group.column(i).path_in_schema: group.column(i).compression for i in range(group.num_columns)}
-    assert {name for name, codec in codecs.items() if codec == "UNCOMPRESSED"} == {"image.bytes", "mask.bytes"}
-    features = json.loads(pq.read_schema(paths[0]).metadata[b"huggingface"])["info"]["features"]
-    assert features["image"] == features["mask"] == {"_type": "Image"}
-    assert features["label"] == {"names": NAMES, "_type": "ClassLabel"}
-
-
 def test_row_groups_have_about_a_hundred_megabytes(tmp_path: Path) -> None:
     """A reader holds one row group at a time, so a table has several."""
     store = packed(tmp_path / "store", [picture(30, 30, i) for i in range(20)], format="lmdb")
-    sizes = [len(file) for file in lmdb_values(store)]
-    with mock.patch("rawpack_packer.exporting.parquet._GROUP_BYTES", max(sizes) * 4):
-        out = exported("parquet", store, tmp_path / "out")
-    (path,) = out.glob("*.parquet")
-    about = pq.ParquetFile(path).metadata
+    with mock.patch("rawpack_packer.exporting.parquet._GROUP_BYTES", max(map(len, lmdb_values(store))) * 4):
+        about = pq.read_metadata(exported("parquet", store, tmp_path / "out") / "train-00000-of-00001.parquet")
     rows = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
     assert sum(rows) == 20
     assert all(4 <= one < 8 for one in rows[:-1])
 
 
+@pytest.mark.parametrize("to", ["files", "webdataset", "parquet"])
+def test_a_full_disk_is_seen_before_anything_is_written(tmp_path: Path, to: str) -> None:
+    """Too little room: the sizes, and no folder."""
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)])
+    with mock.patch("rawpack_packer.destination.folder.free_bytes", return_value=100):
+        ran = export(to, store, tmp_path / "out")
+    assert (ran.code, "free some space" in ran.err, (tmp_path / "out").exists()) == (2, True, False)
+
+
 # ---------------------------------------------------------------------------------------------- packed again
 
 
-def labels_by_key(store: Path) -> dict[str, int]:
-    """Labels by keys without extensions, which the keys of WebDataset shards do not have."""
-    reader = Reader(store)
-    return {
-        str(Path(sample["key"]).with_suffix("")): int(sample["label"])
-        for sample in map(reader.__getitem__, range(len(reader)))
-    }
-
-
-@pytest.mark.parametrize("labels", [[0, -1, 1, -1], [-1, -1, 1, 0], [-1] * 4])
-@pytest.mark.parametrize("to", ["webdataset", "parquet"])
-@pytest.mark.parametrize("classes", [NAMES_PLAIN, None])
+@pytest.mark.parametrize("labels", [[0, -1, 1, -1], [-1] * 4])
+@pytest.mark.parametrize(
+    ("to", "classes"), [("webdataset", ["z", "b", "never"]), ("webdataset", None), ("parquet", ["z", "b", "never"])]
+)
 def test_labels_and_classes_come_back(tmp_path: Path, to: str, labels: list[int], classes: list[str] | None) -> None:
-    """A store, its export, and the store that is packed from it have the same keys, labels and names of classes, also
-    where samples have none, or no sample has one. A class without samples stays."""
+    """A store, its export, and the store that is packed from it have the same keys, labels, names of classes and files,
+    also where samples have none, or no sample has one. A class without samples stays."""
     keys = [f"{i}.jpg" for i in range(4)]
-    images = [save(tmp_path / key, picture(20, 30, i)).read_bytes() for i, key in enumerate(keys)]
+    images = [encoded(picture(20, 30, i), "JPEG") for i in range(4)]
     given = [{"image": image, "label": label} for image, label in zip(images, labels, strict=True)]
     options: dict[str, Any] = {"format": "lmdb", "size": "keep", "quality": "keep"}
     store = packed(tmp_path / "store", given, keys=keys, classes=classes, **options)
-    out = exported(to, store, tmp_path / "out")
-    again = packed(tmp_path / "again", out, **options)
-    assert labels_by_key(again) == labels_by_key(store) == {str(i): label for i, label in enumerate(labels)}
-    assert Reader(again).classes == Reader(store).classes == (classes and tuple(classes))
+    again = packed(tmp_path / "again", exported(to, store, tmp_path / "out"), **options)
+    reader = Reader(again)
+    found = {Path(key).stem: label for key, label in zip(reader.column("key"), reader.column("label"), strict=True)}
+    assert found == {str(i): label for i, label in enumerate(labels)}
+    assert reader.classes == Reader(store).classes == (classes and tuple(classes))
     assert lmdb_values(again) == images
-
-
-@pytest.mark.parametrize("text", ["x\n", "x\nx\n", "", "\xff"])
-def test_a_file_of_names_that_does_not_fit(tmp_path: Path, text: str) -> None:
-    """A classes.txt next to shards that has other names, or none, changes nothing but a line of the summary; --classes
-    counts more than it."""
-    given = [{"image": picture(20, 30, i), "label": i} for i in range(2)]
-    out = exported("webdataset", packed(tmp_path / "store", given), tmp_path / "out")
-    (out / "classes.txt").write_bytes(text.encode("latin-1"))
-    ran = run_here("pack", "--size", 16, "--workers", 0, out, tmp_path / "again")
-    assert (ran.code, "no names of classes: " in ran.out + ran.err) == (0, True), ran
-    reader = Reader(tmp_path / "again")
-    assert (reader.classes, labels_by_key(tmp_path / "again")) == (None, {"00000000": 0, "00000001": 1})
-    (tmp_path / "names").write_text("y\nz")
-    ran = run_here(
-        "pack", "--quiet", "--size", 16, "--workers", 0, "--classes", tmp_path / "names", out, tmp_path / "c"
-    )
-    assert (ran.code, Reader(tmp_path / "c").classes) == (0, ("y", "z"))
 
 
 def test_null_labels_in_tables_are_missing(tmp_path: Path) -> None:
@@ -381,25 +338,42 @@ def test_null_labels_in_tables_are_missing(tmp_path: Path) -> None:
     assert ([int(reader[i]["label"]) for i in range(4)], reader.classes) == ([-1, 1, -1, 0], ("a", "b"))
 
 
+@pytest.mark.parametrize("text", ["x\n", "x\nx\n", "", "\xff"])
+def test_a_file_of_names_that_does_not_fit(tmp_path: Path, text: str) -> None:
+    """A classes.txt next to shards that has other names, or none, changes nothing but a line of the summary; --classes
+    counts more than it."""
+    given = [{"image": picture(20, 30, i), "label": i} for i in range(2)]
+    out = exported("webdataset", packed(tmp_path / "store", given), tmp_path / "out")
+    (out / "classes.txt").write_bytes(text.encode("latin-1"))
+    ran = run_here("pack", "--size", 16, "--workers", 0, out, tmp_path / "again")
+    assert (ran.code, "no names of classes: " in ran.out + ran.err) == (0, True), ran
+    reader = Reader(tmp_path / "again")
+    assert (reader.classes, list(reader.column("label"))) == (None, [0, 1])
+    named = packed(tmp_path / "named", out, size=16, classes=["y", "z"])
+    assert Reader(named).classes == ("y", "z")
+
+
 # ---------------------------------------------------------------------------------------------- again, and after a kill
 
 
-@pytest.mark.parametrize("to", ["webdataset", "parquet"])
+@pytest.mark.parametrize("to", ["files", "webdataset", "parquet"])
 def test_the_same_bytes_every_time(everything: Path, tmp_path: Path, to: str) -> None:
-    """With one worker or several, in one run or in two, over files that are there already: the same files."""
-    options = ("--shard-size", SPLIT_UP[to])
-    first = files_of(exported(to, everything, tmp_path / "one", *options, "--workers", 1))
+    """With one worker or several, in one run or in two, over files that are there already: the same files. What is
+    complete stays as it is; a file that was removed comes back, and no other is written."""
+    options, one = ("--shard-size", SPLIT_UP[to]) if to in SPLIT_UP else (), tmp_path / "one"
+    first = files_of(exported(to, everything, one, *options, "--workers", 1))
     assert files_of(exported(to, everything, tmp_path / "two", *options, "--workers", 3)) == first
-    before = states_of(tmp_path / "one")
-    said = json.loads(run_here("export", "--json", "--to", to, *options, everything, tmp_path / "one").out)
+    before = states_of(one)
+    said = json.loads(run_here("export", "--json", "--to", to, *options, everything, one).out)
     assert (said["already_complete"], said["samples"], said["written_now"]) == (True, 11, 0)
-    assert said["files"] == len(note_of(tmp_path / "one")["shards"])
-    assert states_of(tmp_path / "one") == before
-    second = sorted(name for name in first if name.startswith("train-"))[1]
-    (tmp_path / "one" / second).unlink()
-    done = rawpack_packer.export(everything, tmp_path / "one", to=to, shard_size=SPLIT_UP[to])
-    assert (done.written_now, done.bytes_written, done.samples) == (1, len(first[second]), 11)
-    assert files_of(tmp_path / "one") == first
+    assert states_of(one) == before
+    gone = sorted(name for name in first if name.endswith((".tar", ".parquet", ".png", ".jpg")))[1]
+    (one / gone).unlink()
+    done = rawpack_packer.export(everything, one, to=to, shard_size=SPLIT_UP.get(to))
+    assert (done.written_now, done.bytes_written, done.samples) == (1, len(first[gone]), 11)
+    assert files_of(one) == first
+    changed = {name for name, state in states_of(one).items() if state != before[name]}
+    assert changed <= {gone, "export.json", "metadata.jsonl", "README.md"}
 
 
 KILLED = """
@@ -441,37 +415,38 @@ def test_a_killed_export_resumes(forks: Forks, tmp_path: Path, to: str) -> None:
     assert states_of(out).items() >= done.items()
 
 
-@pytest.mark.parametrize("to", ["webdataset", "parquet"])
+@pytest.mark.parametrize("to", ["files", "webdataset", "parquet"])
 def test_damaged_samples_are_left_out_and_stay_listed(tmp_path: Path, to: str) -> None:
-    """A run that resumes, or writes one shard again, knows the rejects of the others."""
+    """One bit of a sample: nothing of it but a line in rejects.jsonl; too many are an error. A run that resumes, or
+    writes one file again, knows the rejects of the others."""
     store = packed(tmp_path / "store", [picture(40, 40, i) for i in range(20)], format="lmdb")
     offsets = np.load(store / "columns-1" / "image.offset.npy")
     for row in (3, 17):
         flip(store / "shard-00000.lmdb", offsets[row] + 300)
-    out, options = tmp_path / "out", ("--shard-size", "5KB")
+    out, options = tmp_path / "out", () if to == "files" else ("--shard-size", "5KB")
     ran = export(to, *options, "--max-rejects", 1, store, out)
     assert (ran.code, "--max-rejects" in ran.err, (out / "export.json").exists()) == (1, True, False)
-    assert len(list(out.glob("train-*"))) > 1
+    assert len(ran.err.splitlines()) == 1
     exported(to, store, out, *options, "--max-rejects", 2)
-    first = files_of(out)
+    first, note = files_of(out), note_of(out)
     lines = [json.loads(line) for line in (out / "rejects.jsonl").read_text().splitlines()]
-    assert [(line["sample"], line["reason"]) for line in lines] == [(3, "damaged"), (17, "damaged")]
-    note = note_of(out)
+    assert [(line["key"], line["reason"]) for line in lines] == [("00000003", "damaged"), ("00000017", "damaged")]
     assert (note["samples"], note["rejected"]) == (18, 2)
-    counts = [
-        pq.read_metadata(out / one["file"]).num_rows if to == "parquet" else _count(out / one["file"])
-        for one in note["shards"]
-    ]
-    assert (counts, sum(counts)) == ([one["samples"] for one in note["shards"]], 18)
-    for one in (note["shards"][0], note["shards"][-1]):
-        (out / one["file"]).unlink()
+    keys = [f"{i:08d}" for i in range(20) if i not in (3, 17)]
+    if to == "files":
+        written = sorted(path.name for path in out.glob("*.jpg"))
+        assert written == [f"{key}.jpg" for key in keys]
+        listing = (out / "metadata.jsonl").read_text().splitlines()
+        assert [json.loads(line)["key"] for line in listing] == keys
+    else:
+        written = [one["file"] for one in note["shards"]]
+        assert len(written) > 1
+        found = [row["key"] for row in tables_in(out)] or [row["__key__"] for row in read_by_webdataset(out)]
+        assert (found, sum(one["samples"] for one in note["shards"])) == (keys, 18)
+    for name in (written[0], written[-1]):
+        (out / name).unlink()
         exported(to, store, out, *options, "--max-rejects", 2)
         assert files_of(out) == first
-
-
-def _count(path: Path) -> int:
-    with tarfile.open(path) as tar:
-        return sum(one.name.endswith(".jpg") for one in tar.getmembers())
 
 
 # ---------------------------------------------------------------------------------------------- what is refused
@@ -479,66 +454,55 @@ def _count(path: Path) -> int:
 
 def test_what_is_refused_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     """Options of another target, keys and fields that a target cannot hold."""
-    plain = packed(tmp_path / "plain", [picture(8, 8, i) for i in range(3)])
     image = picture(8, 8, 0)
-    empty = packed(tmp_path / "empty", [image] * 2, keys=["a", ""])
-    same = packed(tmp_path / "same", [image] * 3, keys=["x.jpg", "x.png", "x.jpg.jpg"])
+    for name, keys in {"plain": None, "empty": ["a", ""], "same": ["x.jpg", "x.png", "x.jpg.jpg"]}.items():
+        packed(tmp_path / name, [image] * len(keys or "abc"), keys=keys)
     before = states_of(tmp_path)
-    for arguments, words in [
-        (("files", "--split", "val", plain), "--split applies to --to webdataset and --to parquet only"),
-        (("files", "--shard-size", "1GB", plain), "--shard-size applies to"),
-        (("parquet", "--numbered", plain), "--numbered applies to --to files and --to webdataset only"),
-        (("webdataset", "--shard-size", "much", plain), "--shard-size 'much'"),
-        (("webdataset", "--split", "a/b", plain), "--split 'a/b'"),
-        (("webdataset", empty), "'' is empty"),
-        (("webdataset", same), "'x.jpg' and another are the same"),
+    for options, store, words in [
+        ("files --split val", "plain", "--split applies to --to webdataset and --to parquet only"),
+        ("files --shard-size 1GB", "plain", "--shard-size applies to"),
+        ("parquet --numbered", "plain", "--numbered applies to --to files and --to webdataset only"),
+        ("webdataset --shard-size much", "plain", "--shard-size 'much'"),
+        ("webdataset --split a/b", "plain", "--split 'a/b'"),
+        ("webdataset", "empty", "'' is empty"),
+        ("webdataset", "same", "'x.jpg' and another are the same"),
     ]:
-        ran = export(*arguments, tmp_path / "out")
+        ran = export(*options.split(), tmp_path / store, tmp_path / "out")
         assert (ran.code, words in ran.err, len(ran.err.splitlines())) == (2, True, 1), ran
     with pytest.raises(UsageError, match="to='tar': must be one of files, webdataset, parquet"):
-        rawpack_packer.export(plain, tmp_path / "out", to="tar")
+        rawpack_packer.export(tmp_path / "plain", tmp_path / "out", to="tar")
     assert states_of(tmp_path) == before
-    assert not (tmp_path / "out").exists()
-    for store in (empty, same):
-        samples = read_by_webdataset(exported("webdataset", store, tmp_path / f"{store.name} out", "--numbered"))
-        assert [json.loads(sample["json"])["key"] for sample in samples] == [one["key"] for one in Reader(store)]
 
 
 def test_another_export_in_the_folder_is_refused(tmp_path: Path) -> None:
     """Of another target, shard size or split: nothing is touched. So is what stands where a shard should."""
-    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)])
-    exported("webdataset", store, tmp_path / "out")
+    store, out = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)]), tmp_path / "out"
+    exported("webdataset", store, out)
     exported("files", store, tmp_path / "files")
     before = states_of(tmp_path)
     for arguments in (
-        ("files", store, tmp_path / "out"),
-        ("parquet", store, tmp_path / "out"),
-        ("webdataset", "--shard-size", "2GB", store, tmp_path / "out"),
-        ("webdataset", "--split", "val", store, tmp_path / "out"),
+        ("files", store, out),
+        ("parquet", store, out),
+        ("webdataset", "--shard-size", "2GB", store, out),
+        ("webdataset", "--split", "val", store, out),
         ("webdataset", store, tmp_path / "files"),
     ):
         ran = export(*arguments)
         assert (ran.code, "name another folder" in ran.err) == (2, True), ran
     assert states_of(tmp_path) == before
-    shard = tmp_path / "out/train-000000.tar"
-    shutil.move(shard, tmp_path / "elsewhere")
-    shard.symlink_to(tmp_path / "elsewhere")
-    ran = export("webdataset", store, tmp_path / "out")
+    shutil.move(out / "train-000000.tar", tmp_path / "elsewhere")
+    (out / "train-000000.tar").symlink_to(tmp_path / "elsewhere")
+    ran = export("webdataset", store, out)
     assert (ran.code, "is not a file; remove it" in ran.err) == (1, True)
 
 
 def test_shards_are_named_after_the_split_that_a_store_is(tmp_path: Path) -> None:
-    """Of a set of splits; a set itself is refused by the names of its splits."""
-    for split in ("train", "val"):
-        for i in range(4):
-            save(tmp_path / "in" / split / "ab"[i % 2] / f"{i}.jpg", picture(16, 16, i))
-    splits = ("--splits", "train,val")
-    assert run_here("pack", "-q", "--workers", 0, "--size", 16, *splits, tmp_path / "in", tmp_path / "set").code == 0
-    out = exported("webdataset", tmp_path / "set/val", tmp_path / "out")
-    assert [path.name for path in out.glob("*.tar")] == ["val-000000.tar"]
-    out = exported("parquet", tmp_path / "set/val", tmp_path / "table", "--split", "dev")
-    assert [path.name for path in out.glob("*.parquet")] == ["dev-00000-of-00001.parquet"]
-    out = exported("webdataset", tmp_path / "set", tmp_path / "all")
-    assert {path.relative_to(out).as_posix() for path in out.rglob("*.tar")} == {
-        "train/train-000000.tar", "val/val-000000.tar"
+    """Of a split, of one that is called otherwise, and of a set of splits, each in its folder."""
+    rawpack_packer.pack_splits(np.zeros((8, 8, 8, 3), np.uint8), tmp_path / "set", holdout={"val": 2}, workers=0)
+    exported("webdataset", tmp_path / "set/val", tmp_path / "one")
+    exported("parquet", tmp_path / "set/val", tmp_path / "table", "--split", "dev")
+    exported("webdataset", tmp_path / "set", tmp_path / "all")
+    assert {path for path in files_of(tmp_path) if path.endswith((".tar", ".parquet"))} == {
+        "one/val-000000.tar", "table/dev-00000-of-00001.parquet", "all/train/train-000000.tar",
+        "all/val/val-000000.tar",
     }  # fmt: skip

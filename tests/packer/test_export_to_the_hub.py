@@ -114,20 +114,6 @@ def test_datasets_loads_the_folder_by_its_card(hub: Path, set_of_splits: Path, t
             assert np.array_equal(np.asarray(row["seg"]), packed["seg"][..., 0])
 
 
-def test_a_store_by_itself_has_a_card_and_classes_of_boxes_are_in_its_text(tmp_path: Path) -> None:
-    """One split, its files beside the card; without labels, the text names the classes of boxes."""
-    datasets = pytest.importorskip("datasets")
-    rows = [
-        {"image": one["image"], "target": {"boxes": one["boxes"][:, :4], "labels": one["boxes"][:, 4].astype(int)}}
-        for one in samples_of("val-2")
-    ]
-    rawpack_packer.pack(rows, tmp_path / "store", classes=["ant", "bee"], **KEEP)
-    rawpack_packer.export(tmp_path / "store", tmp_path / "out", to="parquet", split="dev", workers=1)
-    assert "- 0: ant\n- 1: bee\n" in (tmp_path / "out/README.md").read_text()
-    loaded = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
-    assert {name: len(one) for name, one in loaded.items()} == {"dev": 5}
-
-
 def test_a_set_resumes_and_its_card_stays(hub: Path, set_of_splits: Path, tmp_path: Path) -> None:
     """A second run writes nothing, also where the card was edited; a table that is missing comes back alone."""
     folder = tmp_path / "copy"
@@ -147,15 +133,14 @@ def test_a_folder_of_others_is_refused_for_a_set(set_of_splits: Path, tmp_path: 
     for name in ("photo.jpg", "README.md"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).write_text("mine")
-        before = states_of(tmp_path)
+    before = states_of(tmp_path)
+    for name in ("photo.jpg", "README.md"):
         with pytest.raises(UsageError, match=f"contains .*{name}"):
             rawpack_packer.export(set_of_splits, tmp_path / name, to="parquet")
-        assert states_of(tmp_path) == before
     with pytest.raises(UsageError, match="has splits: name"):
         rawpack_packer.export(set_of_splits, tmp_path / "out", to="parquet", split="train")
-    assert not (tmp_path / "out").exists()
-    said = run_here("export", "--to", "parquet", "--dry-run", set_of_splits, tmp_path / "out")
-    assert ("17" in said.out, (tmp_path / "out").exists()) == (True, False)
+    assert "17" in run_here("export", "--to", "parquet", "--dry-run", set_of_splits, tmp_path / "out").out
+    assert states_of(tmp_path) == before
 
 
 @pytest.mark.parametrize("to", ["parquet", "files"])
@@ -173,16 +158,6 @@ def test_a_set_that_was_exported_packs_again_to_the_same_set(
         for one, two in zip(was, now, strict=True):
             assert one.keys() == two.keys()
             assert all(np.array_equal(value, two[name]) for name, value in one.items())
-
-
-def test_splits_of_any_name_are_seen_in_their_folders(hub: Path, tmp_path: Path) -> None:
-    """Tables in folders that are called as their splits are no configurations: the command lists them."""
-    for split, name in zip(SPLITS, ("north", "south"), strict=True):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        for file in (hub / split).glob("*.parquet"):
-            shutil.copyfile(file, tmp_path / "in" / name / file.name.replace(split, name))
-    ran = run_here("pack", "-q", "--workers", 0, tmp_path / "in", tmp_path / "store")
-    assert (ran.code, "--splits north,south" in ran.err) == (2, True), ran.err
 
 
 # ---------------------------------------------------------------------------------------------- folders of images
@@ -209,32 +184,6 @@ def test_imagefolder_loads_what_was_exported_as_files(folders: Path, set_of_spli
         assert (row["vector"], row["boxes"]) == (sample["vector"].tolist(), sample["boxes"].tolist())
         assert np.array_equal(np.asarray(row["image"]), np.asarray(Image.open(io.BytesIO(sample["image"]))))
         assert np.array_equal(np.asarray(row["seg"]), packed["seg"][..., 0])
-
-
-def test_imagefolder_takes_the_folders_of_splits_for_splits(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    for split, count in {"train": 3, "val": 2}.items():
-        rows = [{"image": picture(8, 8, i), "label": i} for i in range(count)]
-        rawpack_packer.pack(rows, tmp_path / "set" / split, classes=["a", "b", "c"], workers=0)
-    (tmp_path / "set/splits.json").write_bytes(seal(json.dumps({"splits": ["train", "val"]}, indent=1).encode()))
-    rawpack_packer.export(tmp_path / "set", tmp_path / "out", workers=1)
-    loaded = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
-    assert {name: one["label"][:] for name, one in loaded.items()} == {
-        "train": ["a", "b", "c"],
-        "validation": ["a", "b"],
-    }
-
-
-def test_names_of_splits_in_keys_are_not_taken_for_splits_when_the_files_are_named(tmp_path: Path) -> None:
-    """As the page says, and with their labels."""
-    datasets = pytest.importorskip("datasets")
-    rows = [{"image": picture(8, 8, i), "label": i} for i in range(3)]
-    keys = ["test/a.jpg", "train_1.jpg", "b.jpg"]
-    rawpack_packer.pack(rows, tmp_path / "store", keys=keys, classes=["x", "y", "z"], workers=0)
-    rawpack_packer.export(tmp_path / "store", tmp_path / "out", workers=1)
-    files = {"train": str(tmp_path / "out/**")}
-    loaded = datasets.load_dataset("imagefolder", data_files=files, cache_dir=str(tmp_path / "cache"))
-    assert {name: one["label"][:] for name, one in loaded.items()} == {"train": ["x", "y", "z"]}
 
 
 def test_a_folder_says_all_by_its_listing(tmp_path: Path) -> None:

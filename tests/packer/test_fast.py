@@ -35,7 +35,7 @@ def waves(height: int, width: int, orientation: int = 1) -> bytes:
 
 
 @pytest.mark.parametrize("size", ["64", "96x80"])
-@pytest.mark.parametrize("shape", [(375, 500), (333, 500), (501, 377), (355, 500), (1203, 811)])
+@pytest.mark.parametrize("shape", [(375, 500), (501, 377), (1203, 811)])
 def test_nothing_is_shifted(shape: tuple[int, int], size: str) -> None:
     """Sides that no scale divides: the centre that is cut out is the same part of the picture."""
     data = waves(*shape)
@@ -62,7 +62,7 @@ def test_small_images_are_decoded_in_full() -> None:
 
 def test_real_photographs_come_out_alike(photos: Path) -> None:
     """Half of them within 33 dB of the exact way, none below 20."""
-    found = sorted(path for path in photos.rglob("*") if path.is_file())[::8]
+    found = sorted(path for path in photos.rglob("*") if path.is_file())[::16]
     ratios = []
     for path in found:
         exact, fast = (prepare(path.read_bytes(), make_recipe(size="96", fast=fast)).image for fast in (False, True))

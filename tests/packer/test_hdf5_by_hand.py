@@ -11,11 +11,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from pictures import picture, save
-from running import pack, run_here
+from pictures import encoded, picture
+from running import reason_of, run_here
 from test_source_conformance import write_again
 
-from rawpack import Reader
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import FieldKind, ImageKind, Source, open_source
 from rawpack_packer.sources.base import Samples
@@ -40,9 +39,8 @@ def images(count: int = COUNT, height: int = 12, width: int = 10) -> np.ndarray[
     return np.stack([picture(height, width, i) for i in range(count)])
 
 
-def jpegs(folder: Path, count: int = COUNT) -> list[bytes]:
-    made = folder.parent / f"{folder.name}-jpegs"
-    return [save(made / f"{i}.jpg", picture(20 + i, 30, i)).read_bytes() for i in range(count)]
+def jpegs(count: int) -> list[bytes]:
+    return [encoded(picture(20 + i, 30, i), "JPEG") for i in range(count)]
 
 
 def put_bytes(group: h5py.Group, name: str, values: Sequence[bytes]) -> None:
@@ -89,7 +87,7 @@ class TestImageFiles(SourceConformance):
         path = folder / "set.hdf5"
         if not path.exists():
             with h5py.File(path, "w") as file:
-                put_bytes(file, "train/image", [*jpegs(folder, COUNT - 1), b"none"])
+                put_bytes(file, "train/image", [*jpegs(COUNT - 1), b"none"])
                 file["train/label"] = [["cat", "dog"][i % 2] for i in range(COUNT)]
                 ragged = file.create_dataset("train/points", (COUNT,), h5py.vlen_dtype(np.float32))
                 for i in range(COUNT):
@@ -104,6 +102,9 @@ class TestImageFiles(SourceConformance):
         write_again(folder / "set.hdf5")
         return True
 
+    def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
+        """`TestPixels` has it."""
+
 
 # ------------------------------------------------------------------------------------------ what is what
 
@@ -113,8 +114,8 @@ def test_the_only_choice_is_taken(tmp_path: Path) -> None:
     """The only images; the only whole numbers of as many rows as label; the others as fields."""
     source = TestPixels().open(tmp_path)
     assert source.info.image == ImageKind("uint8", (12, 10, 3))
-    assert source.info.fields == {
-        "label": FieldKind("int64"), "names": FieldKind("str"), "redshift": FieldKind("float64"),
+    assert {name: kind.dtype for name, kind in source.info.fields.items()} == {
+        "label": "int64", "names": "str", "redshift": "float64",
     }  # fmt: skip
     assert source[5].fields == {"label": 2, "names": "galaxy 5", "redshift": 1.25}
 
@@ -132,13 +133,10 @@ def test_images_of_any_dtype_are_read(tmp_path: Path, dtype: str) -> None:
 
 @here
 def test_what_is_named_is_packed_and_nothing_else(tmp_path: Path) -> None:
-    """Where several are possible, the message lists them and shows what to type."""
     path = written(
         tmp_path / "set.h5", left__x=images(4), left__y=np.arange(4), right__x=images(3), right__y=np.arange(3),
         left__id=np.arange(4) * 10,
     )  # fmt: skip
-    with pytest.raises(UsageError, match=r"several columns .*left/x uint8 \(4, 12, 10, 3\), right/x .*--array image="):
-        open_source(path)
     source = open_source(path, array="image=left/x,label=left/y")
     assert list(source.info.fields) == ["label"]
     assert source.info.options == {"--array": "image=left/x,label=left/y"}
@@ -152,21 +150,26 @@ def test_what_is_named_is_packed_and_nothing_else(tmp_path: Path) -> None:
     ("array", "message"),
     [
         ("image=none", "no such column: it has"),
+        ("image=train", "no such column"),
         ("image", "write NAME=ARRAY"),
         ("label=train/y", "names no image"),
         ("image=train/x,image=test/x", "something twice"),
         ("image=train/x,label=test/y", "does not have a row for each of the 4 images"),
         ("image=train/y", "cannot be images"),
         ("image=train/x,key=train/y", "has a field 'key' already"),
-        ("image=train", "no such column"),
     ],
 )
 def test_wrong_names_are_refused(tmp_path: Path, array: str, message: str) -> None:
-    path = written(
-        tmp_path / "set.h5", train__x=images(4), train__y=np.arange(4), test__x=images(3), test__y=np.arange(3)
-    )
+    arrays = {"train__x": images(4), "train__y": np.arange(4), "test__x": images(3), "test__y": np.arange(3)}
     with pytest.raises(UsageError, match=message):
-        open_source(path, array=array)
+        open_source(written(tmp_path / "set.h5", **arrays), array=array)
+
+
+@here
+def test_files_of_robomimic_are_refused_by_name(tmp_path: Path) -> None:
+    demos = {f"data__demo_{k}__obs__agentview": images(3) for k in range(2)}
+    with pytest.raises(UsageError, match="robomimic"):
+        open_source(written(tmp_path / "set.h5", **demos))
 
 
 @here
@@ -194,19 +197,6 @@ def test_what_no_field_can_hold_is_left_out_and_named(tmp_path: Path) -> None:
 
 
 @here
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"data__demo_0__obs__agentview": images(3), "data__demo_1__obs__agentview": images(3)}, "robomimic"),
-        ({"x": np.zeros((0, 4, 4, 3), np.uint8)}, "no column of images"),
-    ],
-)
-def test_files_without_images_are_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        open_source(written(tmp_path / "set.h5", **arrays))
-
-
-@here
 def test_rows_in_order_inflate_each_chunk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also between parts, and where a chunk is larger than a block."""
     path = tmp_path / "set.h5"
@@ -231,8 +221,6 @@ def test_the_file_stays_usable_in_this_process(tmp_path: Path) -> None:
     with h5py.File(path) as file:
         source = open_source(path)
         assert np.array_equal(source.part(1, 3)[1].image, file["x"][2])
-    with h5py.File(path) as file:
-        assert file["x"].shape == (3, 12, 10, 3)
     del source
     with h5py.File(path, "a") as file:
         file["y"] = np.arange(3)
@@ -266,10 +254,10 @@ def test_a_read_that_fails_says_nothing_about_the_values(
 ) -> None:
     """What is read again is what is in the file, of every kind of data set; where reads keep failing, samples are
     unreadable, and read as soon as they can be."""
-    path, labels, image = tmp_path / "set.h5", np.arange(1, 9), images(8)
+    path, image = tmp_path / "set.h5", images(8)
     with h5py.File(path, "w") as file:
         if values == "files":
-            put_bytes(file, "x", jpegs(tmp_path, 8))
+            put_bytes(file, "x", jpegs(8))
         elif values == "one by one":
             for i in range(8):
                 file[f"x/{i}"] = image[i]
@@ -277,34 +265,27 @@ def test_a_read_that_fails_says_nothing_about_the_values(
         else:
             file.create_dataset("x", data=image, chunks=(2, 12, 10, 3) if values == "chunks" else None)
         if values == "numbers":
-            file["score"] = labels / 2
+            file["score"] = np.arange(8) / 2
         if values == "texts":
-            file["caption"] = [f"text {i}" for i in labels]
+            file["caption"] = [f"text {i}" for i in range(8)]
+
+    def part() -> Samples:
+        return open_source(path).part(0, 8)
 
     def read(part: Samples, i: int) -> str:
         item = part[i]
         data = item.image if isinstance(item.image, bytes) else np.asarray(item.image).tobytes()
         return f"{data.hex()} {item.fields}"
 
-    def part() -> Samples:
-        return open_source(path).part(0, 8)
-
     there = part()
     wanted = [read(there, i) for i in range(8)]
-    assert len({*wanted}) == 8
     assert len(there[0].fields) == (values in ("numbers", "texts", "one by one"))
-    del there
     for fails in range(1, 4):
         there = part()
         no_reads(fails)
-        found = []
         for i in range(8):
-            try:
-                found.append(read(there, i))
-            except DecodeError as error:
-                assert error.reason == "unreadable"  # noqa: PT017 - where reads fail that often
-                found.append(read(there, i))
-        assert found == wanted
+            assert reason_of(there, i) in ("", "unreadable")
+            assert read(there, i) == wanted[i]
     there = part()
     no_reads(1000)
     for i in range(8):
@@ -313,17 +294,14 @@ def test_a_read_that_fails_says_nothing_about_the_values(
 
 
 @here
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [(OSError, ()), (RuntimeError, ()), (OSError, ("x",)), (RuntimeError, ("x",)), (KeyError, ("x",))],
-)
+@pytest.mark.parametrize(("kind", "names"), [(OSError, ()), (RuntimeError, ("x",)), (KeyError, ("x",))])
 def test_a_look_at_the_file_that_cannot_read_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], names: tuple[str, ...]
 ) -> None:
     """As h5py raises it; and not that there is no such data set, or that it has no image files."""
-    path = written(tmp_path / "set.h5", y=1)
-    with h5py.File(path, "a") as file:
-        put_bytes(file, "x", jpegs(tmp_path, 2))
+    path = tmp_path / "set.h5"
+    with h5py.File(path, "w") as file:
+        put_bytes(file, "x", jpegs(2))
 
     def opened(file: h5py.File, name: str) -> h5py.Dataset:
         raise kind("Unable to open object (file read failed: time = now\n, errno = 5, error message = 'a message')")
@@ -336,62 +314,37 @@ def test_a_look_at_the_file_that_cannot_read_it_says_so(
 # ------------------------------------------------------------------------------------------ hostile files
 
 
-def secret(folder: Path) -> Path:
-    return written(folder / "secret.h5", x=images(3))
-
-
-def external_link(file: h5py.File, folder: Path) -> None:
-    file["x"] = h5py.ExternalLink(str(secret(folder)), "/x")
-
-
-def soft_to_external(file: h5py.File, folder: Path) -> None:
-    file["group/out"] = h5py.ExternalLink(str(secret(folder)), "/")
-    file["x"] = h5py.SoftLink("/group/out/x")
-
-
-def virtual(file: h5py.File, folder: Path) -> None:
+def virtual(file: h5py.File, secret: str) -> None:
     layout = h5py.VirtualLayout((3, 12, 10, 3), np.uint8)
-    layout[:] = h5py.VirtualSource(str(secret(folder)), "x", (3, 12, 10, 3))
+    layout[:] = h5py.VirtualSource(secret, "x", (3, 12, 10, 3))
     file.create_virtual_dataset("x", layout)
 
 
-def stored_outside(file: h5py.File, folder: Path) -> None:
-    (folder / "secret.bin").write_bytes(bytes(3 * 360))
-    file.create_dataset("x", (3, 12, 10, 3), "u1", external=[(str(folder / "secret.bin"), 0, 3 * 360)])
-
-
-def huge(file: h5py.File, folder: Path) -> None:
-    file.create_dataset("x", (1 << 40, 12, 10, 3), "u1", chunks=(1, 12, 10, 3))
-
-
-def huge_chunks(file: h5py.File, folder: Path) -> None:
-    file.create_dataset("x", (4, 1000, 1000, 3), "u1", chunks=(1000, 1000, 1000, 3), maxshape=(None, 1000, 1000, 3))
-    file["big"] = np.zeros(4 << 20, np.uint8)
-
-
-def circle(file: h5py.File, folder: Path) -> None:
-    file["x"] = h5py.SoftLink("/y")
-    file["y"] = h5py.SoftLink("/x")
+CHUNK = (1000, 1000, 1000, 3)
 
 
 @here
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (external_link, "link to another file"),
-        (soft_to_external, "link to another file"),
+        (lambda file, secret: file.update(x=h5py.ExternalLink(secret, "/x")), "link to another file"),
+        (lambda file, secret: file.update({"a/b": h5py.ExternalLink(secret, "/"), "x": h5py.SoftLink("/a/b/x")}),
+         "link to another file"),
         (virtual, "virtual data set"),
-        (stored_outside, "external file"),
-        (huge, "cannot be in a file of"),
-        (huge_chunks, "more than 1 GiB"),
-        (circle, "without an end"),
+        (lambda file, secret: file.create_dataset("x", (3, 12, 10, 3), "u1", external=[(secret, 0, 3 * 360)]),
+         "external file"),
+        (lambda file, _: file.create_dataset("x", (1 << 40, 12, 10, 3), "u1", chunks=(1, 12, 10, 3)),
+         "cannot be in a file of"),
+        (lambda file, _: file.update(big=np.zeros(4 << 20, np.uint8)) or file.create_dataset(
+            "x", (4, 1000, 1000, 3), "u1", chunks=CHUNK, maxshape=(None, 1000, 1000, 3)), "more than 1 GiB"),
+        (lambda file, _: file.update(x=h5py.SoftLink("/y"), y=h5py.SoftLink("/x")), "without an end"),
     ],
-)
-def test_no_other_file_is_read(tmp_path: Path, make: Callable[[h5py.File, Path], None], message: str) -> None:
+)  # fmt: skip
+def test_no_other_file_is_read(tmp_path: Path, make: Callable[[h5py.File, str], Any], message: str) -> None:
     """By name or by guess; and what declares more than it has is refused."""
-    path = tmp_path / "set.h5"
+    path, secret = tmp_path / "set.h5", written(tmp_path / "secret.h5", x=images(3))
     with h5py.File(path, "w") as file:
-        make(file, tmp_path)
+        make(file, str(secret))
     with pytest.raises(UsageError, match=message):
         open_source(path, array="image=x")
     with pytest.raises(UsageError, match="no column of images"):
@@ -420,15 +373,12 @@ def test_a_damaged_chunk_rejects_its_rows_alone(tmp_path: Path) -> None:
     with path.open("r+b") as raw:
         raw.seek(where + 20)
         raw.write(b"\xff" * 40)
-    source, found, details = open_source(path), list[Any](), list[str]()
-    for i in range(6):
-        try:
-            found.append(np.array_equal(source[i].image, images(6)[i]))
-        except DecodeError as error:
-            found.append(error.reason)
-            details.append(error.detail)
-    assert str(tmp_path) not in "".join(details)
-    assert found == [True, True, "corrupt", "corrupt", True, True]
+    source = open_source(path)
+    assert [reason_of(source, i) for i in range(6)] == ["", "", "corrupt", "corrupt", "", ""]
+    assert all(np.array_equal(source[i].image, images(6)[i]) for i in (0, 1, 4, 5))
+    with pytest.raises(DecodeError) as rejected:
+        source[2]
+    assert str(tmp_path) not in rejected.value.detail
 
 
 def test_damaged_files_never_crash_this_process(tmp_path: Path) -> None:
@@ -443,15 +393,14 @@ def test_damaged_files_never_crash_this_process(tmp_path: Path) -> None:
         open_source(tmp_path / "none.h5", "hdf5")
 
 
-@pytest.mark.parametrize("libver", ["earliest", "v110", "latest"])
-@pytest.mark.parametrize("user_block", [0, 1024])
+@here
+@pytest.mark.parametrize(("libver", "user_block"), [("earliest", 0), ("v110", 1024), ("latest", 0)])
 def test_files_that_were_joined_are_refused(tmp_path: Path, libver: str, user_block: int) -> None:
     """h5py reads the first of two files that `cat` joined, and drops the second."""
-    for name in "ab":
-        with h5py.File(tmp_path / f"{name}.h5", "w", libver=libver, userblock_size=user_block) as file:
-            file["images"] = np.zeros((4, 6, 5, 3), np.uint8)
-    joined = (tmp_path / "a.h5").read_bytes() + (tmp_path / "b.h5").read_bytes()[user_block:]
-    (tmp_path / "joined.h5").write_bytes(joined)
+    with h5py.File(tmp_path / "a.h5", "w", libver=libver, userblock_size=user_block) as file:
+        file["images"] = np.zeros((4, 6, 5, 3), np.uint8)
+    data = (tmp_path / "a.h5").read_bytes()
+    (tmp_path / "joined.h5").write_bytes(data + data[user_block:])
     with pytest.raises(UsageError, match=r"joined\.h5: another HDF5 file follows its end"):
         open_source(tmp_path / "joined.h5")
     assert len(open_source(tmp_path / "a.h5")) == 4
@@ -474,24 +423,9 @@ def test_a_file_that_kills_the_library_is_refused(tmp_path: Path, monkeypatch: p
 # ------------------------------------------------------------------------------------------ the command, and .npz
 
 
-def test_the_command_packs_them(tmp_path: Path) -> None:
-    """In the child process and all."""
-    path = written(tmp_path / "set.h5", train__x=images(4), train__y=np.arange(4) % 2, test__x=images(3))
-    store = Reader(pack(path, tmp_path / "store", "--array", "image=train/x,label=train/y"))
-    assert np.array_equal(store[3]["image"], images(4)[3])
-    assert int(store[3]["label"]) == 1
-
-
 @here
 def test_inspect_shows_what_is_there_and_what_to_type(tmp_path: Path) -> None:
-    """A file that packs as it is, and one where something must be named; the commands that it prints work."""
-    path = written(tmp_path / "set.h5", x=images(4), y=np.arange(4))
-    ran = run_here("inspect", path)
-    assert (ran.code, ran.err) == (0, "")
-    lines = [line.split() for line in ran.out.splitlines()]
-    assert ["x", "uint8", "(4,", "12,", "10,", "3)"] in lines
-    assert ["images", "uint8", "12x10x3"] in lines
-    assert lines[-1] == ["rawpack", "pack", str(path), "DST"]
+    """A file where something must be named; the commands that it prints work."""
     path = written(tmp_path / "two.h5", train__x=images(4), train__y=np.arange(4), test__x=images(3), n=np.arange(3))
     ran = run_here("inspect", path)
     assert f"  rawpack pack --array image=train/x,label=train/y {path} DST" in ran.out.splitlines()

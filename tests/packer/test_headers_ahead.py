@@ -85,14 +85,3 @@ def test_what_is_no_archive_is_searched_for_a_while(
         damaged[at] = int(random.integers(256))
     (tmp_path / "other").write_bytes(damaged)
     read(tmp_path / "other", 0, len(damaged))
-
-
-def test_an_archive_in_memory_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has just been written, so no thread is started."""
-    path = archive(tmp_path / "a.tar", 30)
-    monkeypatch.setattr(headers, "_LEAST_BYTES", 0)
-    monkeypatch.setattr(headers, "ThreadPoolExecutor", None)
-    with path.open("rb") as file:
-        if not headers._in_memory(file.fileno(), [0]):
-            pytest.skip("this file system keeps nothing in memory")
-        read_headers_ahead(file.fileno(), 0, path.stat().st_size)

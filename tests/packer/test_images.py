@@ -26,14 +26,13 @@ from rawpack import Reader
 from rawpack.errors import DecodeError
 from rawpack_packer import pack
 from rawpack_packer.destination.journal import REASONS
-from rawpack_packer.images import apply_orientation, decode_image, read_header, sniff
+from rawpack_packer.images import decode_image, read_header, sniff
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.samples.sample import prepare
 
 CASES = corpus.cases()
 BY_NAME = {(case.format, case.name): case for case in CASES}
 FORMATS = ("jpeg", "png", "webp", "bmp", "tiff", "gif", "pnm")
-KNOWN = (*FORMATS, "avif", "jpeg2000")
 
 
 def every_case(test: Callable[[Case], None]) -> Callable[[str], None]:
@@ -111,24 +110,6 @@ def test_every_mode_becomes_grey(case: Case) -> None:
     assert difference(image[..., 0], expected) <= max(1, case.tolerance)
 
 
-@every_case
-def test_headers_tell_what_pillow_tells(case: Case) -> None:
-    """Format, stored size, orientation, frames and profile, before anything is decoded."""
-    header = read_header(case.data)
-    assert header.format == case.format
-    # Pillow's own reader of uncompressed TIFF does not read YCbCr in all versions.
-    with mock.patch.object(TiffImagePlugin, "READ_LIBTIFF", True), Image.open(io.BytesIO(case.data)) as file:
-        stored = (file.height, file.width)
-        orientation = file.getexif().get(274, 1)
-        upright = ImageOps.exif_transpose(file)
-        assert header.upright_size == (upright.height, upright.width)
-        if case.format != "tiff":  # Pillow tells a TIFF's size turned
-            assert (header.height, header.width) == stored
-            assert header.orientation == orientation
-        assert header.several == (getattr(file, "n_frames", 1) > 1)
-        assert header.icc == ("icc_profile" in file.info)
-
-
 def test_photographs_decode_as_pillow_decodes_them(photos: Path) -> None:
     """Real photographs, as cameras and web sites write them."""
     for path in sorted(path for path in photos.rglob("*") if path.is_file())[::40]:
@@ -136,26 +117,35 @@ def test_photographs_decode_as_pillow_decodes_them(photos: Path) -> None:
         assert difference(decoded(data), corpus.pillow_pixels(data)) <= 2, path
 
 
-@pytest.mark.parametrize("orientation", range(9))
-@pytest.mark.parametrize("channels", [1, 3])
-def test_orientation_is_pillows(orientation: int, channels: int) -> None:
-    """All eight, and nothing for a value that EXIF does not know; the pixels have no symmetry."""
-    pixels = np.random.default_rng(3).integers(0, 256, (5, 7, channels)).astype(np.uint8)
-    image = Image.fromarray(pixels if channels == 3 else pixels[..., 0])
-    image.getexif()[274] = orientation
-    expected = np.asarray(ImageOps.exif_transpose(image)).reshape(*apply_orientation(pixels, orientation).shape)
-    np.testing.assert_array_equal(apply_orientation(pixels, orientation), expected)
-
-
 # ------------------------------------------------------------------------------------------------ headers
 
 
-@pytest.mark.parametrize("format", KNOWN)
-def test_formats_are_known_by_their_first_bytes(format: str) -> None:
-    """32 bytes are enough, whatever the file's name."""
-    for case in CASES:
-        if case.format == format:
-            assert sniff(case.data[:32]) == format == read_header(case.data).format
+@every_case
+def test_headers_tell_what_pillow_tells(case: Case) -> None:
+    """Format, size, orientation, frames and profile, before anything is decoded; packing counts what it leaves out."""
+    header, notes = read_header(case.data), prepare(case.data, make_recipe(size=16)).notes
+    assert header.format == case.format == (sniff(case.data[:32]) or "tga")
+    # Pillow's own reader of uncompressed TIFF does not read YCbCr in all versions.
+    with mock.patch.object(TiffImagePlugin, "READ_LIBTIFF", True), Image.open(io.BytesIO(case.data)) as file:
+        upright = ImageOps.exif_transpose(file)
+        assert header.upright_size == (upright.height, upright.width)
+        if case.format != "tiff":  # Pillow tells a TIFF's size turned
+            assert (header.height, header.width) == (file.height, file.width)
+            assert header.orientation == file.getexif().get(274, 1)
+        assert header.several == ("first_frame_of_several" in notes) == (getattr(file, "n_frames", 1) > 1)
+        assert header.icc == ("icc_ignored" in notes) == ("icc_profile" in file.info)
+    assert ("by_pillow" in notes) == (case.format not in ("jpeg", "png", "bmp"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"BMW is a car, not an image", b"<svg/>", b"\0" * 99, b"RIFF\0\0\0\0WAVE", b"x", b"%!PS-Adobe-3.0 EPSF-3.0\n"],
+)
+def test_what_is_no_image_is_told(data: bytes) -> None:
+    """Text, sound, zeros and what only Pillow would open; an empty file has a reason of its own."""
+    assert sniff(data) is None
+    assert reason(data) == "not_an_image"
+    assert reason(b"") == "empty"
 
 
 def test_tga_is_known_by_its_whole_header() -> None:
@@ -169,16 +159,6 @@ def test_tga_is_known_by_its_whole_header() -> None:
         if at == 12:
             odd[13] = 0
         assert reason(bytes(odd)) == "not_an_image"
-
-
-@pytest.mark.parametrize(
-    "data", [b"BMW is a car, not an image", b"<svg/>", b"\0" * 99, b"RIFF\0\0\0\0WAVE", b"II", b"x"]
-)
-def test_what_is_no_image_is_told(data: bytes) -> None:
-    """Text, sound and zeros; an empty file has a reason of its own."""
-    assert sniff(data) is None
-    assert reason(data) == "not_an_image"
-    assert reason(b"") == "empty"
 
 
 @pytest.mark.parametrize(
@@ -201,101 +181,58 @@ def test_jpeg_headers_tell_the_build(case: str, color: str, sof: str) -> None:
     assert header.jpeg.one_scan == (sof == "baseline")
 
 
-def test_jpeg_headers_need_no_pixels() -> None:
-    """A file cut right behind the first scan's header has its size told all the same."""
-    data = corpus.jpeg_oriented(6)
-    header = read_header(data)
-    assert header.jpeg is not None
-    cut = data[: header.jpeg.scan_offset + 2 + 12]
-    assert read_header(cut) == header
-    assert header.upright_size == (corpus.WIDTH, corpus.HEIGHT)
-
-
-def _exif_in_jpeg(block: bytes) -> bytes:
-    return corpus.jpeg_with_segment(0xE1, b"Exif\0\0" + block)
-
-
-LOOP = b"II*\0" + struct.pack("<IH", 8, 1) + struct.pack("<HHII", 0x8769, 4, 1, 8) + struct.pack("<I", 8)
+EXIF_LOOP = b"II*\0" + struct.pack("<IH", 8, 1) + struct.pack("<HHII", 0x8769, 4, 1, 8) + struct.pack("<I", 8)
 
 
 @pytest.mark.parametrize(
-    "block",
+    ("block", "orientation"),
     [
-        b"",
-        b"II*\0",
-        b"XX*\0" + corpus.exif(6)[4:],
-        LOOP,
-        corpus.exif(0),
-        corpus.exif(9),
-        corpus.exif(65535),
-        corpus.exif(6, count=2),
-        corpus.exif(6, kind=2),
-        corpus.exif(6)[:18],
-        b"II*\0\xff\xff\xff\xff" + corpus.exif(6)[8:],
-        corpus.exif(6)[:8] + b"\xff\xff" + b"\0" * 100,
+        (corpus.exif(6, kind=4), 6),  # as some writers have it, in 32 bits
+        (corpus.exif(6, kind=2), 1),
+        (corpus.exif(6, count=2), 1),
+        (corpus.exif(0), 1),
+        (corpus.exif(9), 1),
+        (corpus.exif(6)[:18], 1),
+        (b"", 1),
+        (b"XX*\0" + corpus.exif(6)[4:], 1),
+        (b"II*\0\xff\xff\xff\xff" + corpus.exif(6)[8:], 1),
+        (corpus.exif(6)[:8] + b"\xff\xff" + b"\0" * 100, 1),
+        (EXIF_LOOP, 1),
     ],
 )
-def test_exif_that_lies_counts_as_upright(block: bytes) -> None:
+def test_exif_that_lies_counts_as_upright(block: bytes, orientation: int) -> None:
     """Loops, offsets outside, counts and types that make no sense: no error, no hang, orientation 1."""
-    assert read_header(_exif_in_jpeg(block)).orientation == 1
-    assert decoded(_exif_in_jpeg(block)).shape == (corpus.HEIGHT, corpus.WIDTH, 3)
-
-
-def test_exif_may_hold_the_orientation_as_a_long() -> None:
-    """Some writers store 32 bits."""
-    assert read_header(_exif_in_jpeg(corpus.exif(6, kind=4))).orientation == 6
-
-
-def _profile_in_png(kind: bytes, keyword: bytes, block: bytes) -> bytes:
-    """EXIF as ImageMagick writes it: hexadecimal digits in lines, behind a name and a length."""
-    digits = block.hex().encode()
-    lines = b"\n".join(digits[i : i + 72] for i in range(0, len(digits), 72))
-    text = b"\n" + keyword.split()[-1] + b"\n%8d\n" % len(block) + lines + b"\n"
-    body = keyword + b"\0" + (b"\0" + zlib.compress(text) if kind == b"zTXt" else text)
-    return corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(kind, body))
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", [b"tEXt", b"zTXt"])
-@pytest.mark.parametrize("keyword", [b"Raw profile type exif", b"Raw profile type APP1"])
-def test_exif_as_imagemagick_writes_it_into_png_counts(orientation: int, kind: bytes, keyword: bytes) -> None:
-    """The orientation in a text chunk is applied like that of eXIf."""
-    data = _profile_in_png(kind, keyword, b"Exif\0\0" + corpus.exif(orientation, byte_order=">"))
-    exif = corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(b"eXIf", corpus.exif(orientation)))
+    data = corpus.jpeg_with_segment(0xE1, b"Exif\0\0" + block)
     assert read_header(data).orientation == orientation
-    np.testing.assert_array_equal(decoded(data), corpus.pillow_pixels(exif))
+    assert decoded(data).shape[:2] == read_header(data).upright_size
+
+
+RAW_PROFILE = b"\nexif\n%8d\n" % 32 + (b"Exif\0\0" + corpus.exif(6, byte_order=">")).hex().encode()
 
 
 @pytest.mark.parametrize(
-    "chunk",
+    ("kind", "body", "orientation"),
     [
-        (b"tEXt", b"Raw profile type exif\0\nexif\n 9\nnot hexadecimal"),
-        (b"tEXt", b"Raw profile type exif\0"),
-        (b"tEXt", b"Raw profile type exif"),
-        (b"zTXt", b"Raw profile type exif\0\0nothing packed"),
-        (b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(b"\nexif\n 1\n" + b"4" * (1 << 24))),
+        (b"tEXt", b"Raw profile type exif\0" + RAW_PROFILE, 6),
+        (b"zTXt", b"Raw profile type APP1\0\0" + zlib.compress(RAW_PROFILE), 6),
+        (b"tEXt", b"Raw profile type exif\0\nexif\n 9\nnot hexadecimal", 1),
+        (b"tEXt", b"Raw profile type exif", 1),
+        (b"zTXt", b"Raw profile type exif\0\0nothing packed", 1),
+        (b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(b"\nexif\n 1\n" + b"4" * (1 << 24)), 1),
     ],
 )
-def test_profiles_that_make_no_sense_count_as_upright(chunk: tuple[bytes, bytes]) -> None:
-    """Text that is cut off, not hexadecimal or packed to be endless: the pixels are what they are."""
-    data = corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(*chunk))
-    np.testing.assert_array_equal(decoded(data), corpus.scene())
+def test_exif_as_imagemagick_writes_it_into_png_counts(kind: bytes, body: bytes, orientation: int) -> None:
+    """Hexadecimal digits in a text chunk; one that is cut off, makes no sense or is packed to be endless is upright."""
+    data = corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(kind, body))
+    np.testing.assert_array_equal(decoded(data), corpus.turned(corpus.scene(), orientation))
 
 
-def _xmp(orientation: int) -> bytes:
-    return f'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="{orientation}">'.encode()
-
-
-@pytest.mark.parametrize("format", ["jpeg", "png", "webp", "tiff"])
+@pytest.mark.parametrize("format", ["jpeg", "webp", "tiff"])
 def test_an_orientation_in_xmp_is_not_applied(format: str) -> None:
     """Most programs go by EXIF alone; Pillow itself would turn a TIFF file."""
-    if format == "png":
-        data = corpus.png(
-            corpus.scene(), 2, 8, before=corpus.png_chunk(b"iTXt", b"XML:com.adobe.xmp" + b"\0" * 5 + _xmp(6))
-        )
-    else:
-        options: dict[str, Any] = {"tiffinfo": {700: _xmp(6)}} if format == "tiff" else {"xmp": _xmp(6)}
-        data = corpus.saved(corpus.rgb_image(), format.upper(), **options)
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6">'
+    options: dict[str, Any] = {"tiffinfo": {700: xmp}} if format == "tiff" else {"xmp": xmp}
+    data = corpus.saved(corpus.rgb_image(), format.upper(), **options)
     assert decoded(data).shape == (corpus.HEIGHT, corpus.WIDTH, 3)
 
 
@@ -304,7 +241,8 @@ def test_an_orientation_in_xmp_is_not_applied(format: str) -> None:
 
 @every_case
 def test_a_file_that_is_cut_is_refused_or_whole(case: Case) -> None:
-    """Cut anywhere, a file gives the pixels of the whole one or an error: never a partly filled image."""
+    """Cut anywhere, a file gives the pixels of the whole one or an error: never a partly filled image. That half of one
+    is truncated is the reason that a person sees for a download that broke off."""
     whole = decoded(case.data)
     lengths = {0, 1, 2, 8, 12, 20, 30, len(case.data) - 1, len(case.data) - 2, len(case.data) - 5}
     lengths |= set(np.linspace(1, len(case.data) - 1, 25).astype(int).tolist())
@@ -312,14 +250,8 @@ def test_a_file_that_is_cut_is_refused_or_whole(case: Case) -> None:
         image = decoded_or_none(case.data[:length])
         if image is not None:
             np.testing.assert_array_equal(image, whole)
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_half_a_file_is_truncated(format: str) -> None:
-    """The reason that a person sees for a download that broke off."""
-    for case in CASES:
-        if case.format == format and case.name not in ("three pages", "animated", "BigTIFF"):
-            assert reason(case.data[: len(case.data) // 2]) == "truncated", case.name
+    if case.format in FORMATS and case.name not in ("three pages", "animated", "BigTIFF"):
+        assert reason(case.data[: len(case.data) // 2]) == "truncated"
 
 
 @every_case
@@ -337,23 +269,6 @@ def test_damage_gives_pixels_or_an_error(case: Case) -> None:
             assert image.shape == (*read_header(bytes(data)).upright_size, 3)
 
 
-def _encoded(image: Image.Image, format: str, **options: object) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format, **options)
-    return file.getvalue()
-
-
-@every_case
-def test_files_with_several_pictures_or_a_profile_are_counted(case: Case) -> None:
-    """As Pillow sees them; so are those that it decodes."""
-    notes = prepare(case.data, make_recipe(size=16)).notes
-    with Image.open(io.BytesIO(case.data)) as image:
-        several, profile = getattr(image, "n_frames", 1) > 1, bool(image.info.get("icc_profile"))
-    assert ("first_frame_of_several" in notes) == several
-    assert ("icc_ignored" in notes) == profile
-    assert ("by_pillow" in notes) == (case.format not in ("jpeg", "png", "bmp"))
-
-
 def test_images_with_transparency_are_counted() -> None:
     """Those with a pixel that is not opaque, whatever says so. An alpha channel that is opaque all over changes
     nothing, and is not counted."""
@@ -364,14 +279,15 @@ def test_images_with_transparency_are_counted() -> None:
     clear = Image.fromarray(values)
     gray, palette = clear.convert("L"), opaque.convert("RGB").quantize(16)
     first = palette.getpixel((0, 0))
+    saved = corpus.saved
     counted = [
-        _encoded(clear, "PNG"), _encoded(clear.convert("LA"), "PNG"), _encoded(clear, "WEBP", lossless=True),
-        _encoded(clear, "TIFF"), _encoded(gray, "PNG", transparency=gray.getpixel((0, 0))),
-        _encoded(palette, "PNG", transparency=first), _encoded(palette, "GIF", transparency=first),
+        saved(clear, "PNG"), saved(clear.convert("LA"), "PNG"), saved(clear, "WEBP", lossless=True),
+        saved(clear, "TIFF"), saved(gray, "PNG", transparency=gray.getpixel((0, 0))),
+        saved(palette, "PNG", transparency=first), saved(palette, "GIF", transparency=first),
     ]  # fmt: skip
     plain = [
-        _encoded(opaque, "PNG"), _encoded(opaque.convert("LA"), "PNG"), _encoded(opaque, "WEBP", lossless=True),
-        _encoded(gray, "PNG"), _encoded(gray, "PNG", transparency=255), _encoded(opaque.convert("RGB"), "JPEG"),
+        saved(opaque, "PNG"), saved(opaque.convert("LA"), "PNG"), saved(opaque, "WEBP", lossless=True),
+        saved(gray, "PNG"), saved(gray, "PNG", transparency=255), saved(opaque.convert("RGB"), "JPEG"),
     ]  # fmt: skip
     assert not (np.asarray(gray) == 255).any()
     recipe = make_recipe(size=16)
@@ -408,28 +324,25 @@ for bomb in pickle.load(sys.stdin.buffer):
 """
 
 
-def _tiff_bomb() -> bytes:
-    bomb = zlib.compress(bytes(1 << 26), 1)
-    return corpus.tiff([bomb], channels=3, bits=8, photometric=2, size=(8, 8), extra={259: (3, [8])})
-
-
-def _tile_bomb() -> bytes:
-    tile = zlib.compress(bytes(100))
-    none: tuple[int, list[int]] = (4, [])
-    extra = {273: none, 278: none, 279: none, 259: (3, [5]), 322: (4, [8192]), 323: (4, [8192])}
-    extra |= {324: (4, [8]), 325: (4, [len(tile)])}
-    return corpus.tiff([tile], channels=3, bits=8, photometric=2, size=(8, 8), extra=extra)
-
-
-def _png_bomb() -> bytes:
-    head = corpus.png_chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
-    body = corpus.png_chunk(b"IDAT", zlib.compress(bytes(1 << 26), 1))
-    return b"\x89PNG\r\n\x1a\n" + head + body + corpus.png_chunk(b"IEND", b"")
+def _png_of(packed: bytes, height: int, width: int) -> bytes:
+    """RGB whose compressed rows may be too many or too few."""
+    head = corpus.png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + corpus.png_chunk(b"IDAT", packed) + corpus.png_chunk(b"IEND", b"")
 
 
 def test_memory_is_what_the_header_implies() -> None:
     """64 MB or more packed behind a header of 8 x 8 pixels stay packed: in a TIFF, in a tile of one, in a PNG."""
-    command, bombs = [sys.executable, "-c", MEASURE], [_tiff_bomb(), _tile_bomb(), _png_bomb()]
+    packed, tile = zlib.compress(bytes(1 << 26), 1), zlib.compress(bytes(100))
+    none: tuple[int, list[int]] = (4, [])
+    strips = {259: (3, [8])}
+    tiles = {273: none, 278: none, 279: none, 259: (3, [5]), 322: (4, [8192]), 323: (4, [8192])}
+    tiles |= {324: (4, [8]), 325: (4, [len(tile)])}
+    bombs = [
+        corpus.tiff([body], channels=3, bits=8, photometric=2, size=(8, 8), extra=extra)
+        for body, extra in ((packed, strips), (tile, tiles))
+    ]
+    bombs.append(_png_of(packed, 8, 8))
+    command = [sys.executable, "-c", MEASURE]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(command, input=pickle.dumps(bombs), capture_output=True, check=True, env=environment)
     grown = [int(line) for line in done.stdout.split()]
@@ -450,27 +363,21 @@ def _patched_sof(marker: int, *, precision: int = 8, height: int | None = None) 
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "why"),
     [
-        _patched_sof(0xC3),
-        _patched_sof(0xC9),
-        _patched_sof(0xCA),
-        _patched_sof(0xC5),
-        _patched_sof(0xC1, precision=12),
-        _patched_sof(0xC0, height=0),
-        corpus.jpeg_of_many_scans(300),
+        (_patched_sof(0xC3), "unsupported"),  # lossless
+        (_patched_sof(0xC9), "unsupported"),  # arithmetic
+        (_patched_sof(0xC5), "unsupported"),  # hierarchical
+        (_patched_sof(0xC1, precision=12), "unsupported"),
+        (_patched_sof(0xC0, height=0), "unsupported"),  # it comes later, in DNL
+        (corpus.jpeg_of_many_scans(300), "unsupported"),
+        (_patched_sof(0xC0, height=400), "truncated or corrupt"),
+        (_patched_sof(0xC0, height=65_000), "truncated"),
     ],
-    ids=["lossless", "arithmetic", "arithmetic progressive", "hierarchical", "12 bits", "height by DNL", "300 scans"],
 )
-def test_kinds_of_jpeg_that_are_not_decoded(data: bytes) -> None:
-    """The same answer whichever library decodes; a file of endless scans costs nothing."""
-    assert reason(data) == "unsupported"
-
-
-def test_a_jpeg_whose_size_lies_is_refused() -> None:
-    """A height beyond the data is an error, not an image with a grey end."""
-    assert reason(_patched_sof(0xC0, height=400)) in ("truncated", "corrupt")
-    assert reason(_patched_sof(0xC0, height=65_000)) == "truncated"
+def test_kinds_of_jpeg_that_are_not_decoded(data: bytes, why: str) -> None:
+    """The same answer whichever library decodes; endless scans cost nothing; a height that lies is no grey end."""
+    assert reason(data) in why.split(" or ")
 
 
 def test_harmless_oddities_of_a_jpeg_are_told() -> None:
@@ -506,10 +413,9 @@ def test_png_checksums_count() -> None:
 @pytest.mark.parametrize("cut", [0.3, 0.99])
 def test_png_pixels_that_run_out_are_refused(cut: float) -> None:
     """Even where every checksum is right."""
-    head = corpus.png_chunk(b"IHDR", struct.pack(">IIBBBBB", corpus.WIDTH, corpus.HEIGHT, 8, 2, 0, 0, 0))
     rows = b"".join(b"\0" + row.tobytes() for row in corpus.scene())
-    body = corpus.png_chunk(b"IDAT", zlib.compress(rows[: int(len(rows) * cut)]))
-    assert reason(b"\x89PNG\r\n\x1a\n" + head + body + corpus.png_chunk(b"IEND", b"")) == "corrupt"
+    data = _png_of(zlib.compress(rows[: int(len(rows) * cut)]), corpus.HEIGHT, corpus.WIDTH)
+    assert reason(data) == "corrupt"
 
 
 def test_pngs_that_make_no_sense() -> None:
@@ -523,23 +429,21 @@ def test_pngs_that_make_no_sense() -> None:
     assert decoded(corpus.png(wide, 0, 8)).shape == (1, 1_000_000, 3)
 
 
-def test_an_animated_pngs_own_image_counts() -> None:
-    """The image for programs that do not animate is the first frame, whatever the animation shows."""
-    other = Image.fromarray(255 - corpus.scene())
-    data = corpus.saved(corpus.rgb_image(), "PNG", save_all=True, append_images=[other, other], default_image=True)
-    np.testing.assert_array_equal(decoded(data), corpus.scene())
-
-
-def test_a_webp_canvas_of_another_size_is_refused() -> None:
-    """Only an animation's frame may be smaller than the canvas."""
-    data = bytearray(corpus.saved(corpus.rgba_image(), "WEBP", quality=80))
-    assert data[12:16] == b"VP8X"
-    data[24] += 1
-    assert reason(bytes(data)) == "corrupt"
+def test_what_pillow_would_decode_wrongly_is_refused() -> None:
+    """A WebP canvas of another size than its one image; JPEG 2000 of 16-bit colors, the brightest of them black."""
+    canvas = bytearray(corpus.saved(corpus.rgba_image(), "WEBP", quality=80))
+    assert canvas[12:16] == b"VP8X"
+    canvas[24] += 1
+    assert reason(bytes(canvas)) == "corrupt"
+    stored = np.ascontiguousarray(corpus.scene16(3)[..., ::-1])
+    made, data = cv2.imencode(".jp2", stored, [cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000])
+    assert made
+    assert reason(data.tobytes()) == "unsupported"
 
 
 def test_bmps_that_make_no_sense() -> None:
-    """Masks with holes, embedded JPEG, odd depths, runs that end early, a color that the palette lacks, no width."""
+    """Masks with holes, embedded JPEG, odd depths, runs that end early or begin at an odd offset, where Pillow would
+    skip the wrong bytes, a color that the palette lacks, no width."""
     rows = [bytes(4 * corpus.WIDTH)] * corpus.HEIGHT
     assert reason(corpus.bmp(rows, 32, masks=(0xF0F, 0xFF00, 0xFF), compression=3)) == "unsupported"
     assert reason(corpus.bmp(rows, 24, compression=4)) == "unsupported"
@@ -550,6 +454,10 @@ def test_bmps_that_make_no_sense() -> None:
     index = [bytes([7] * corpus.WIDTH)] * corpus.HEIGHT
     assert reason(corpus.bmp(index, 8, palette=palette[:7])) == "corrupt"
     assert reason(corpus.bmp(rows, 32, size=(corpus.HEIGHT, 0))) == "corrupt"
+    data, _ = corpus.bmp_run_length(8)
+    (start,) = struct.unpack_from("<I", data, 10)
+    moved = data[:10] + struct.pack("<I", start + 1) + data[14:start] + b"\0" + data[start:]
+    assert reason(moved) == "unsupported"
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -568,14 +476,6 @@ def test_a_bmp_with_a_palette_of_few_grays_is_right_or_refused(bits: int) -> Non
                 read.add((name, used))
     assert {("colors", used) for used in (2, 3, 8, 2**bits - 1, 2**bits)} <= read
     assert ("levels", 2**bits) in read
-
-
-def test_run_lengths_at_an_odd_offset_are_refused() -> None:
-    """Pillow would skip the wrong bytes between runs."""
-    data, _ = corpus.bmp_run_length(8)
-    (start,) = struct.unpack_from("<I", data, 10)
-    moved = data[:10] + struct.pack("<I", start + 1) + data[14:start] + b"\0" + data[start:]
-    assert reason(moved) == "unsupported"
 
 
 @pytest.mark.parametrize("bits", [1, 4, 8])
@@ -602,13 +502,14 @@ def test_bmp_runs_may_leap() -> None:
     np.testing.assert_array_equal(decoded(data), expected)
 
 
-@pytest.mark.parametrize("position", np.linspace(0.02, 0.98, 12))
-def test_damage_in_deflated_tiffs_is_found(position: float) -> None:
+def test_damage_in_deflated_tiffs_is_found() -> None:
     """Its checksum is checked: OpenCV alone would return the image with a part missing."""
-    data = bytearray(corpus.saved(corpus.rgb_image(), "TIFF", compression="tiff_adobe_deflate"))
+    data = corpus.saved(corpus.rgb_image(), "TIFF", compression="tiff_adobe_deflate")
     start, count = _tag_value(data, 273), _tag_value(data, 279)
-    data[start + int(count * position)] ^= 0x55
-    assert reason(bytes(data)) in ("corrupt", "truncated")
+    for position in np.linspace(0.02, 0.98, 12):
+        damaged = bytearray(data)
+        damaged[start + int(count * position)] ^= 0x55
+        assert reason(bytes(damaged)) in ("corrupt", "truncated")
 
 
 def _tag_value(data: bytes | bytearray, tag: int) -> int:
@@ -635,7 +536,8 @@ def test_damage_in_lzw_tiffs_that_libtiff_sees_is_found() -> None:
 
 
 def test_tiffs_that_are_not_decoded() -> None:
-    """Floats, 32 bits, signed samples, compressions that come rarely: unsupported, not damaged."""
+    """Floats, 32 bits, signed samples, compressions that come rarely: unsupported, not damaged. A strip's count that
+    lies inside the file and still is too short is truncated."""
     grey = corpus.grey_of(corpus.scene())
     assert reason(corpus.saved(Image.fromarray(grey.astype(np.float32)), "TIFF")) == "unsupported"
     assert reason(corpus.saved(Image.fromarray(grey.astype(np.int32)), "TIFF")) == "unsupported"
@@ -643,18 +545,8 @@ def test_tiffs_that_are_not_decoded() -> None:
     assert reason(signed) == "unsupported"
     rare = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={259: (3, [40000])})
     assert reason(rare) == "unsupported"
-
-
-def test_old_jpeg_in_tiff_is_no_damage() -> None:
-    """A kind of JPEG that TIFF gave up in 1995: decoded by the libtiffs that can, and unsupported by others."""
-    body = corpus.jpeg(subsampling="4:4:4")
-    extra = {259: (3, [6]), 512: (3, [1]), 513: (4, [8]), 514: (4, [len(body)])}
-    data = corpus.tiff([body], channels=3, bits=8, photometric=6, extra=extra)
-    image = decoded_or_none(data)
-    if image is None:
-        assert reason(data) == "unsupported"
-    else:
-        assert difference(image, corpus.pillow_pixels(body)) <= 3
+    short = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={279: (4, [100])})
+    assert reason(short) == "truncated"
 
 
 def test_a_tiff_whose_tags_lie_behind_its_end_is_truncated() -> None:
@@ -699,27 +591,6 @@ def test_heic_photographs_are_packed(orientation: int, tmp_path: Path) -> None:
     assert difference(Reader(store)[0]["image"], expected) <= 6
 
 
-def test_jpeg_2000_of_16_bit_colors_is_refused() -> None:
-    """Pillow makes the brightest of them black."""
-    stored = np.ascontiguousarray(corpus.scene16(3)[..., ::-1])
-    made, data = cv2.imencode(".jp2", stored, [cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000])
-    assert made
-    assert reason(data.tobytes()) == "unsupported"
-
-
-@pytest.mark.parametrize("data", [b"%!PS-Adobe-3.0 EPSF-3.0\n", b"8BPS\0\1" + bytes(40), b"\0\0\1\0\1\0" + bytes(40)])
-def test_only_the_types_that_are_named_are_opened(data: bytes) -> None:
-    """No EPS, PSD or ICO, though Pillow knows them."""
-    assert reason(data) in ("not_an_image", "unsupported")
-
-
-def test_a_tiff_strip_that_is_too_short_is_truncated() -> None:
-    """Its count may lie inside the file and still hold too few bytes."""
-    grey = corpus.grey_of(corpus.scene())
-    data = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={279: (4, [100])})
-    assert reason(data) == "truncated"
-
-
 def test_a_tiff_whose_pages_loop_has_an_end() -> None:
     """A directory that names itself as the next one is one page."""
     data = bytearray(corpus.saved(corpus.rgb_image(), "TIFF"))
@@ -740,12 +611,3 @@ def test_a_gif_whose_codes_end_early_is_truncated() -> None:
     animated = BY_NAME["gif", "animated"].data
     np.testing.assert_array_equal(decoded(animated[:-200]), decoded(animated))
     assert reason(data[:at] + b"\x3b") == "corrupt"
-
-
-def test_a_gif_frame_beyond_the_screen_widens_it() -> None:
-    """As in Pillow; the header tells the size that comes out."""
-    data = bytearray(BY_NAME["gif", "small clear first frame"].data)
-    data[6:10] = struct.pack("<HH", 5, 5)
-    with Image.open(io.BytesIO(bytes(data))) as file:
-        assert read_header(bytes(data)).upright_size == (file.height, file.width) == (8, 11)
-    assert decoded(bytes(data)).shape == (8, 11, 3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import json
 import re
@@ -17,14 +16,12 @@ from typing import Any
 
 import pytest
 from pictures import encoded, picture
-from reading import SOAK
 from running import pack, run_here
 
 import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import UsageError
 from rawpack_packer.sources import Source, open_source
-from rawpack_packer.sources.labels_file import read_labels
 
 SMALL = ("--size", 8)
 NAMES = ("0.png", "1.png", "2.png", "sub/3.png")
@@ -91,16 +88,6 @@ def test_images_are_named_in_many_ways(name: str, tmp_path: Path) -> None:
     assert labels_of(open_source(root, labels_file=tmp_path / name)) == LABELS
 
 
-@pytest.mark.parametrize("first", ["7", "true", "[1]", "1.5", "2024-01-01"])
-def test_classes_of_which_the_first_looks_like_a_number(first: str, tmp_path: Path) -> None:
-    """All are names then, as they are written."""
-    root, names = folder(tmp_path / "data"), {label: label for label in LABELS.values()}
-    names[next(iter(LABELS.values()))] = first
-    wanted = {key: names[label] for key, label in LABELS.items()}
-    (tmp_path / "labels.csv").write_text(table(("id", "breed"), list(wanted.items())))
-    assert labels_of(open_source(root, labels_file=tmp_path / "labels.csv")) == wanted
-
-
 @pytest.mark.parametrize("kind", PACKED)
 def test_folders_and_archives_take_the_same_labels(kind: str, tmp_path: Path) -> None:
     """A folder, a tar and a zip of it get the same labels, also in parts and stores; a change of labels is seen."""
@@ -133,7 +120,7 @@ def test_the_file_may_be_in_the_source(kind: str, tmp_path: Path, monkeypatch: p
     assert labels_of(open_source(packed, labels_file="labels.csv"))["train/sub/3.png"] == "bee"
 
 
-@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize("kind", ["folder", "zip"])
 def test_what_has_no_counterpart_is_counted_and_said(kind: str, tmp_path: Path) -> None:
     """Images without a label get -1, labels of files that are not there are left out; the summary says how many of
     either and names the first, and --strict packs nothing."""
@@ -142,10 +129,8 @@ def test_what_has_no_counterpart_is_counted_and_said(kind: str, tmp_path: Path) 
     command = ["pack", "--workers", 0, *SMALL, "--labels-file", tmp_path / "labels.csv", packed]
     ran = run_here(*command, tmp_path / "store")
     assert ran.code == 0, ran.err
-    assert "2 images without a label in " in ran.out
-    assert "labels.csv: 2.png" in ran.out
-    assert "2 labels in " in ran.out
-    assert "labels.csv of no image that is there, left out: 7" in ran.out
+    assert re.search(r"2 images without a label in \S*labels.csv: 2.png", ran.out)
+    assert re.search(r"2 labels in \S*labels.csv of no image that is there, left out: 7", ran.out)
     counts = json.loads((tmp_path / "store/store.json").read_bytes())["counts"]
     assert (counts["unlabelled"], counts["no_file"], counts["empty_classes"]) == (2, 2, 1)
     reader = Reader(tmp_path / "store")
@@ -154,14 +139,14 @@ def test_what_has_no_counterpart_is_counted_and_said(kind: str, tmp_path: Path) 
     assert (ran.code, (tmp_path / "strict").exists()) == (2, False)
 
 
-def test_whole_numbers_stay_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [0, 1])
+def test_whole_numbers_stay_numbers(first: int, tmp_path: Path) -> None:
     """From 0 on they are classes that are called by them; others, such as those that begin at 1, stay as they are."""
     root = folder(tmp_path / "data")
-    for first in (0, 1):
-        (tmp_path / "labels.csv").write_text("id,n\n" + "".join(f"{n},{n + first}\n" for n in range(4)))
-        source = open_source(root, labels_file=tmp_path / "labels.csv")
-        assert [int(source[i].fields["label"]) for i in range(4)] == [first, first + 1, first + 2, first + 3]  # type: ignore[call-overload]
-        assert source.info.classes == (None if first else ("0", "1", "2", "3"))
+    (tmp_path / "labels.csv").write_text("id,n\n" + "".join(f"{n},{n + first}\n" for n in range(4)))
+    source = open_source(root, labels_file=tmp_path / "labels.csv")
+    assert source.info.classes == (None if first else ("0", "1", "2", "3"))
+    assert [*labels_of(source).values()] == ([1, 2, 3, 4] if first else [*"0123"])
 
 
 @pytest.mark.parametrize(
@@ -209,20 +194,20 @@ def test_lines_in_the_order_of_images_need_names_of_one_order(
     assert labels_of(open_source(root, labels_file=tmp_path / "labels.txt")) == wanted
 
 
-def test_classes_of_a_text_file_may_have_blanks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("0.png golden retriever\n2.png welsh corgi\n", ["golden retriever", "welsh corgi", None]),
+        ("0.png golden retriever\na.png welsh corgi\n2.png basset hound\n", ["golden retriever", "basset hound", None]),
+        ("a b.png pug\n0.png cat\n2.png pug\n", ["cat", "pug", "pug"]),
+    ],
+)
+def test_classes_of_a_text_file_may_have_blanks(text: str, wanted: list[Any], tmp_path: Path) -> None:
     """Of `0.png golden retriever`, the image is what is there; nor does a class for each image come of it."""
-    root = folder(tmp_path / "data", ["0.png", "a b.png", "2.png"])
-    (tmp_path / "labels.txt").write_text("0.png golden retriever\n2.png welsh corgi\n")
-    assert labels_of(open_source(root, labels_file=tmp_path / "labels.txt")) == {
-        "0.png": "golden retriever", "2.png": "welsh corgi", "a b.png": None,
-    }  # fmt: skip
-    (tmp_path / "labels.txt").write_text("0.png golden retriever\na.png welsh corgi\n2.png basset hound\n")
-    found = labels_of(open_source(root, labels_file=tmp_path / "labels.txt"))
-    assert (found["0.png"], found["2.png"]) == ("golden retriever", "basset hound")
-    (tmp_path / "labels.txt").write_text("a b.png pug\n0.png cat\n2.png pug\n")
-    assert labels_of(open_source(root, labels_file=tmp_path / "labels.txt")) == {
-        "0.png": "cat", "2.png": "pug", "a b.png": "pug",
-    }  # fmt: skip
+    names = ["0.png", "2.png", "a b.png"]
+    root = folder(tmp_path / "data", names)
+    (tmp_path / "labels.txt").write_text(text)
+    assert labels_of(open_source(root, labels_file=tmp_path / "labels.txt")) == dict(zip(names, wanted, strict=True))
 
 
 def test_the_numbers_of_rows_are_not_taken_for_names(tmp_path: Path) -> None:
@@ -243,12 +228,16 @@ def test_the_numbers_of_rows_are_not_taken_for_names(tmp_path: Path) -> None:
 
 
 def test_a_class_that_is_null_is_none_among_numbers_and_names(tmp_path: Path) -> None:
+    """All are names then, as they are written."""
     root = folder(tmp_path / "data")
     rows = [{"id": "0", "breed": 7}, {"id": "1", "breed": "cat"}, {"id": "2", "breed": None}, {"id": "3", "breed": 7}]
     (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = open_source(root, labels_file=tmp_path / "labels.jsonl")
     assert labels_of(found) == {"0.png": "7", "1.png": "cat", "2.png": None, "sub/3.png": "7"}
     assert found.info.classes == ("7", "cat")
+    (tmp_path / "labels.csv").write_text("id,breed\n0,1.5\n1,cat\n2,true\n3,2024-01-01\n")
+    found = open_source(root, labels_file=tmp_path / "labels.csv")
+    assert found.info.classes == ("1.5", "2024-01-01", "cat", "true")
 
 
 def test_a_fault_in_a_text_file_has_its_line(tmp_path: Path) -> None:
@@ -260,35 +249,14 @@ def test_a_fault_in_a_text_file_has_its_line(tmp_path: Path) -> None:
 
 
 def test_a_file_in_an_archive_that_is_not_read_is_refused(tmp_path: Path) -> None:
-    """A table that is compressed in a way that is not read is named, and unpacked by the user."""
+    """A table that is compressed in a way that is not read is named, and unpacked by the user; so is one that is
+    nowhere."""
     with zipfile.ZipFile(zipped(folder(tmp_path / "data")), "a", zipfile.ZIP_LZMA) as archive:
         archive.writestr("labels.csv", FILES["by stem.csv"])
     with pytest.raises(UsageError, match=r"labels\.csv, in the archive, cannot be read: .*method 14"):
         open_source(tmp_path / "data.zip", labels_file="labels.csv")
-
-
-@pytest.mark.parametrize("name", ["kit.tar", "kit.tar.gz"])
-def test_a_read_that_fails_is_no_damage_of_the_labels(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`tarfile`, which tries each compression, takes it for damaged."""
-    path = tmp_path / name
-    with tarfile.open(path, "w:gz" if name.endswith("gz") else "w") as archive:
-        archive.addfile(tarfile.TarInfo("labels"))
-
-    class File(io.BytesIO):
-        def read(self, size: int | None = -1, /) -> bytes:
-            raise OSError(errno.EIO, "a message")
-
-    monkeypatch.setattr(Path, "open", lambda *_: File())
-    with pytest.raises(UsageError, match=r"kit\.tar.* cannot be read: \[Errno 5\] a message"):
-        read_labels(path, ["a"], "top")
-
-
-def test_a_column_needs_its_file(tmp_path: Path) -> None:
-    root = folder(tmp_path / "data")
     with pytest.raises(UsageError, match=r"nowhere\.csv cannot be read"):
-        open_source(root, labels_file="nowhere.csv")
+        open_source(tmp_path / "data", labels_file="nowhere.csv")
 
 
 def test_splits_share_a_table(tmp_path: Path) -> None:
@@ -317,7 +285,7 @@ def spelled(name: str) -> tuple[str, str]:
     return unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)
 
 
-@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize("kind", ["folder", "zip"])
 def test_two_spellings_of_a_class_are_one_and_said(kind: str, tmp_path: Path) -> None:
     """NFC and NFD, which print the same, are one class; the summary says so, and the keys stay as they were."""
     composed, decomposed = spelled("café")
@@ -325,12 +293,9 @@ def test_two_spellings_of_a_class_are_one_and_said(kind: str, tmp_path: Path) ->
     root = folder(tmp_path / "data", names)
     if len([*root.iterdir()]) < 4:
         pytest.skip("this file system has one spelling")
-    ran = run_here("pack", "--workers", 0, *SMALL, PACKED[kind](root), tmp_path / "store")
-    assert ran.code == 0, ran.err
-    assert "is there in two spellings of Unicode: both are one class" in ran.out
-    reader = Reader(tmp_path / "store")
-    assert {one["key"]: int(one["label"]) for one in reader} == dict(zip(names, (0, 0, 0, 1, -1), strict=True))
-    assert reader.classes == (decomposed, "zoo")
+    source = open_source(PACKED[kind](root))
+    assert any("is there in two spellings of Unicode: both are one class" in one for one in source.info.problems)
+    assert labels_of(source) == dict(zip(names, [decomposed] * 3 + ["zoo", None], strict=True))
 
 
 def test_spellings_of_labels_and_names_match(tmp_path: Path) -> None:
@@ -339,14 +304,11 @@ def test_spellings_of_labels_and_names_match(tmp_path: Path) -> None:
     root = folder(tmp_path / "data", [f"{decomposed}.png", "1.png"])
     (tmp_path / "labels.csv").write_text(f"id,breed\n{composed},{composed}\n1,{decomposed}\n")
     source = open_source(root, labels_file=tmp_path / "labels.csv")
-    assert [int(source[i].fields["label"]) for i in range(2)] == [0, 0]  # type: ignore[call-overload]
+    assert labels_of(source) == {f"{decomposed}.png": decomposed, "1.png": decomposed}
     assert source.info.classes == (decomposed,)
 
 
-@pytest.mark.parametrize(
-    ("kind", "named"),
-    [(kind, named) for kind in PACKED for named in (NAMES, NAMES[1:]) if SOAK or named is NAMES or kind == "tar"],
-)
+@pytest.mark.parametrize(("kind", "named"), [("folder", NAMES), ("tar", NAMES[1:]), ("zip", NAMES)])
 def test_a_column_of_splits_is_asked_about_and_divides(
     kind: str, named: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,19 +326,13 @@ def test_a_column_of_splits_is_asked_about_and_divides(
     (command,) = re.findall("`rawpack (.*?)`", ran.err)
     ran = run_here(*shlex.split(command), *SMALL)
     assert ran.code == 0, ran.err
-    packed = {split: keys(tmp_path / "store", split) for split in ("train", "my val")}
-    assert packed == {split: {name for name in named if of[name] == split} for split in ("train", "my val")}
-    if len(named) < len(NAMES):
-        assert keys(tmp_path / "store", "other") == {NAMES[0]}
+    wanted = {split: {name for name in named if of[name] == split} for split in ("train", "my val")}
+    wanted |= {"other": {NAMES[0]}} if named is not NAMES else {}
+    for split, names in wanted.items():
+        assert {str(one["key"]) for one in Reader(tmp_path / "store", split=split)} == names
     rawpack_packer.pack_splits(
         source, tmp_path / "by_who", split_by="who=a:0-1,b:2+3" if named is NAMES else "usage=x:train+my val,y:",
         labels_file=file, label_column="kind", size=8, workers=0,
     )  # fmt: skip
     file.write_text(table(("image", "kind", "who"), [(name, LABELS[name], 0) for name in named]))
-    ran = run_here("pack", *SMALL, "--labels-file", file, "--label-column", "kind", source, tmp_path / "one")
-    assert ran.code == 0, ran.err
-
-
-def keys(sets: Path, split: str) -> set[str]:
-    reader = Reader(sets, split=split)
-    return {str(reader[i]["key"]) for i in range(len(reader))}
+    rawpack_packer.pack(source, tmp_path / "one", labels_file=file, label_column="kind", size=8, workers=0)

@@ -61,20 +61,6 @@ def test_another_limit_is_another_store(photos: Path, tmp_path: Path) -> None:
     assert (refused.code, "the options of the source differ" in refused.err) == (2, True)
 
 
-def test_what_is_taken_can_be_divided_by_a_column(tmp_path: Path) -> None:
-    """Of every second line of a listing, by a column that is in memory."""
-    for i in range(8):
-        save(tmp_path / f"{i}.png", picture(9, 9, i))
-    lines = [f"{i}.png,{'train' if i % 4 else 'val'}" for i in range(8)]
-    (tmp_path / "list.csv").write_text("\n".join(["path,part", *lines]) + "\n")
-    args = ("--limit", 4, "--split-by", "part", tmp_path / "list.csv", tmp_path / "set")
-    assert run_here("pack", *SMALL, *args).code == 0
-    assert {split: keys(tmp_path / "set" / split) for split in ("train", "val")} == {
-        "train": ["2.png", "6.png"],
-        "val": ["0.png", "4.png"],
-    }
-
-
 @pytest.mark.usefixtures("looked_through_here")
 def test_some_frames_of_videos_are_appended_as_another_video(tmp_path: Path) -> None:
     """Its number is none that a video of the store has."""

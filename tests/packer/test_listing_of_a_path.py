@@ -1,8 +1,10 @@
-"""A path is read once: its names, those of the paths around it, and its first bytes."""
+"""A path is read once, and a scan lists no folder again that was looked into.
+
+`tests/layouts/looks.py` counts what is read of each layout.
+"""
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -33,62 +35,6 @@ def scanned() -> Iterator[list[str]]:
         yield folders
 
 
-def test_each_folder_is_listed_once_whoever_asks(tmp_path: Path, scanned: list[str]) -> None:
-    (tmp_path / "set/train/cat").mkdir(parents=True)
-    (tmp_path / "set/.hidden").touch()
-    (tmp_path / "set/a.txt").touch()
-    whole = Listing(tmp_path / "set")
-    split = Listing(tmp_path / "set/test")
-    for _ in range(2):
-        assert whole.names == {"train": True, "a.txt": False}
-        assert dict(whole.all_names()) == whole.names
-        assert (whole / "train").names == {"cat": True}
-        assert (whole / "train").above.path == whole.path
-        assert split.above.names == whole.names
-        assert split.above / "test" is split
-    assert scanned == ["set", "train", "set"]
-
-
-def test_a_folder_of_more_names_is_cut_until_all_are_asked_for(tmp_path: Path, scanned: list[str]) -> None:
-    for number in range(7):
-        (tmp_path / str(number)).touch()
-    with mock.patch.object(module, "MOST_NAMES", 3):
-        cut = Listing(tmp_path)
-        assert len(cut.names) == 4
-        assert next(cut.all_names())[0] in cut.names
-        assert len(scanned) == 1
-        assert sorted(name for name, _ in cut.all_names()) == [*"0123456"]
-        assert len(scanned) == 2
-
-
-def test_what_cannot_be_looked_into_shows_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"bytes")
-    (tmp_path / "broken").symlink_to("nowhere")
-    (tmp_path / "loop").symlink_to("loop")
-    assert Listing(tmp_path).names == {"file": False, "broken": False, "loop": False}
-    for path in (file, tmp_path / "absent", tmp_path / "broken", tmp_path / ("n" * 300), tmp_path / "nu\0l"):
-        listing = Listing(path)
-        assert (listing.is_file, listing.is_dir, listing.names) == (path == file, False, {})
-        assert listing.exists == (path.name in ("file", "broken"))
-        assert listing.head == (b"bytes" if path == file else b"")
-        with pytest.raises((OSError, ValueError)):
-            next(listing.all_names())
-    with mock.patch.object(module.os, "scandir", side_effect=OSError(errno.EACCES, "not allowed")):
-        assert Listing(tmp_path).names == {}
-
-
-def test_the_head_of_a_file_is_read_once(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"1234")
-    listing = Listing(tmp_path) / "a"
-    with mock.patch.object(module, "HEAD", 3):
-        assert listing.head == b"123"
-        assert listing.contents() == b"1234"
-    (tmp_path / "a").unlink()
-    assert listing.head == listing.contents() == b"123"
-    assert Listing(tmp_path).head == Listing(tmp_path).contents() == b""
-
-
 def test_a_pattern_differs_from_a_path_in_a_folder_that_looks_like_one(tmp_path: Path) -> None:
     (tmp_path / "set[1]").mkdir()
     for name in ("b.tar", "a.tar"):
@@ -103,35 +49,6 @@ def test_a_pattern_differs_from_a_path_in_a_folder_that_looks_like_one(tmp_path:
     assert Listing(tmp_path / "set*/x.tar").first.path == tmp_path / "set1/x.tar"
     nothing = Listing(tmp_path / "none*.tar")
     assert nothing.first is nothing
-
-
-@pytest.mark.parametrize(
-    ("url", "file"),
-    [
-        ("https://host/a/photos.tar?token=x.zip", "photos.tar"),
-        ("https://host/photos.zip/train", "photos.zip"),
-        ("s3://bucket/{000..009}.tar", "{000..009}.tar"),
-        ("https://host/download?id=3", "download"),
-    ],
-)
-def test_a_url_has_the_path_of_its_file(url: str, file: str) -> None:
-    """Without its query, and without the folder in an archive; nothing of it is on this disk."""
-    listing = Listing(url)
-    assert (listing.is_url, listing.path.name, os.fspath(listing)) == (True, file, url)
-    assert not any([listing.exists, listing.is_file, listing.is_dir, listing.names, listing.contents()])
-
-
-def test_a_path_in_a_folder_shares_what_was_read_of_it(tmp_path: Path, scanned: list[str]) -> None:
-    (tmp_path / "x.txt").touch()
-    whole = Listing(tmp_path)
-    assert whole.names == {"x.txt": False}
-    for name in ("train", "val"):
-        assert (whole / name).above.names == whole.names
-    assert (whole / "a/b").above.path == tmp_path / "a"
-    assert scanned == [tmp_path.name]
-    assert whole.holds("x.txt")
-    assert (whole / "train").holds("../x.txt")
-    assert not whole.holds("y.txt")
 
 
 # ---------------------------------------------------------------------------------------------- the scan after it

@@ -10,7 +10,6 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from running import run_here
 from videos import av, encode, looked_through_here  # noqa: F401
 
 import rawpack_packer
@@ -51,20 +50,6 @@ def test_only_where_memory_helps_is_the_run_repeated() -> None:
     short = MemoryError()
     assert errors.is_no_fault_of_data(short)
     assert "the same command resumes" in str(refused(short, "store"))
-
-
-@pytest.mark.parametrize("error", [MemoryError(), MemoryError("malloc of size 99999999999 failed")])
-def test_the_command_says_whether_memory_helps(tmp_path: Path, error: MemoryError) -> None:
-    """Where nothing was begun, nothing is said to resume."""
-    with (
-        mock.patch("rawpack_packer.api.pack_job", side_effect=error, create=True),
-        mock.patch("rawpack_packer.job.opening.open_path", side_effect=error),
-    ):
-        (tmp_path / "source").mkdir()
-        ran = run_here("pack", tmp_path / "source", tmp_path / "store")
-    assert ran.code == 1
-    assert ("run the same command again" in ran.err) == (not error.args)
-    assert "resumes" not in ran.err
 
 
 class Short:

@@ -48,37 +48,8 @@ def image_folder(root: Path, count: int = 4, *, first: int = 0, ending: str = "c
 
 
 def held(store: Path, *fields: str) -> dict[str, tuple[Any, ...]]:
-    """Key -> values of the fields, a label as the name of its class."""
-    reader = Reader(store)
-
-    def value(sample: Mapping[str, Any], name: str) -> Any:
-        if name == "label" and reader.classes:
-            return None if sample[name] < 0 else reader.classes[int(sample[name])]
-        return sample[name].item() if isinstance(sample[name], np.generic | np.ndarray) else sample[name]
-
-    return {sample["key"]: tuple(value(sample, name) for name in fields) for sample in reader}
-
-
-def counts_of(store: Path) -> dict[str, int]:
-    counts: dict[str, int] = json.loads((store / "store.json").read_bytes())["counts"]
-    return counts
-
-
-@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
-def test_the_folder_is_its_listing(ending: str, tmp_path: Path) -> None:
-    """Captions and labels of metadata.csv, .jsonl or .parquet are packed with their images, in the table's order."""
-    root = image_folder(tmp_path / "data", ending=ending)
-    store = pack(root, tmp_path / "store", *SMALL)
-    assert list(held(store, "text", "label").items()) == [
-        (f"{i:04}.png", (f"a, {i}", "ba"[i % 2])) for i in (3, 2, 1, 0)
-    ]
-    for sample in Reader(pack(root, tmp_path / "whole", "--size", "keep")):
-        assert np.array_equal(sample["image"], picture(12, 12, int(sample["key"][:4])))
-    if ending != "parquet":
-        same = pack(root / f"metadata.{ending}", tmp_path / "same", *SMALL)
-        for one, other in zip(Reader(store), Reader(same), strict=True):
-            assert one.keys() == other.keys()
-            assert all(np.array_equal(one[name], other[name]) for name in one)
+    """Key -> values of the fields."""
+    return {sample["key"]: tuple(sample[name] for name in fields) for sample in Reader(store)}
 
 
 def test_options_of_listings_apply(tmp_path: Path) -> None:
@@ -93,45 +64,26 @@ def test_options_of_listings_apply(tmp_path: Path) -> None:
     assert source.info.fields["box"].boxes == "xyxy"
 
 
-def test_each_split_has_its_table(tmp_path: Path) -> None:
-    """`--splits` takes the table of each split; without it, the command to type is named."""
-    for k, split in enumerate(("train", "test")):
-        image_folder(tmp_path / "data" / split, 2, first=10 * k)
-    pack(tmp_path / "data", tmp_path / "sets", *SMALL, "--splits", "train,test")
-    assert held(tmp_path / "sets/train", "text") == {"0000.png": ("a, 0",), "0001.png": ("a, 1",)}
-    assert held(tmp_path / "sets/test", "text") == {"0000.png": ("a, 10",), "0001.png": ("a, 11",)}
-
-
 def test_one_table_may_list_all_splits(tmp_path: Path) -> None:
     """A table at the top that names train/0.png serves each split, and all of them together."""
+    data = tmp_path / "data"
+
+    def listed(*splits: str) -> None:
+        rows = [{"file_name": f"{split}/{i}.png", "text": f"{split[0]} {i}"} for i in range(2) for split in splits]
+        write(data / "metadata.csv", rows)
+
     for split in ("train", "odd name"):
         for i in range(2):
-            save(tmp_path / "data" / split / f"{i}.png", picture(12, 12, i))
-    rows = [
-        {"file_name": f"{split}/{i}.png", "text": f"{split} {i}"} for i in range(2) for split in ("train", "odd name")
-    ]
-    write(tmp_path / "data/metadata.csv", rows)
-    pack(tmp_path / "data", tmp_path / "sets", *SMALL, "--splits", "train,odd name")
-    assert held(tmp_path / "sets/odd name", "text") == {"0.png": ("odd name 0",), "1.png": ("odd name 1",)}
-    assert held(tmp_path / "sets/train", "text") == {"0.png": ("train 0",), "1.png": ("train 1",)}
-    (tmp_path / "data" / "odd name").rename(tmp_path / "data" / "val")
-    write(
-        tmp_path / "data/metadata.csv",
-        [{**row, "file_name": row["file_name"].replace("odd name", "val")} for row in rows],
-    )
+            save(data / split / f"{i}.png", picture(12, 12, i))
+    listed("train", "odd name")
+    pack(data, tmp_path / "sets", *SMALL, "--splits", "train,odd name")
+    for split in ("train", "odd name"):
+        assert held(tmp_path / "sets" / split, "text") == {f"{i}.png": (f"{split[0]} {i}",) for i in range(2)}
+    (data / "odd name").rename(data / "val")
+    listed("train", "val")
     with pytest.raises(DividedError, match=r"--splits train,val .*--source listing packs them as one set"):
-        open_source(tmp_path / "data")
-    assert len(open_source(tmp_path / "data", "listing")) == 4
-
-
-def test_a_split_that_the_table_does_not_list_is_no_plain_folder(tmp_path: Path) -> None:
-    """Images of a split without lines in the table at the top are not packed without their texts in silence."""
-    for split in ("train", "test"):
-        save(tmp_path / "data" / split / "0.png", picture(12, 12, 0))
-    write(tmp_path / "data/metadata.csv", [{"file_name": "train/0.png", "text": "a"}])
-    assert "metadata.csv" in stop_of(
-        "pack", "--workers", 0, *SMALL, "--splits", "train,test", tmp_path / "data", tmp_path / "sets"
-    )
+        open_source(data)
+    assert len(open_source(data, "listing")) == 4
 
 
 def class_folders(root: Path) -> Path:
@@ -140,26 +92,27 @@ def class_folders(root: Path) -> Path:
     return root
 
 
-def test_folders_label_what_the_table_does_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "values", "wanted"),
+    [
+        ("text", ["a", "b", "c", "d"], ["dog", "cat", "cat", "dog"]),
+        ("label", ["x0", "x1", "x0", "x1"], ["x0", "x1", "x0", "x1"]),
+        ("label", ["cat", "", "cat", ""], ["cat", "cat", "cat", None]),
+    ],
+)
+def test_folders_label_what_the_table_does_not(
+    column: str, values: list[str], wanted: list[str | None], tmp_path: Path
+) -> None:
     """A table with a label wins over class folders; without one, the folders stay the classes; a label that is missing
     is that of the folder where the table knows that class."""
     root = class_folders(tmp_path / "data")
-    names = ("dog/0", "cat/1", "cat/0", "dog/1")
-    write(root / "metadata.csv", [{"file_name": f"{name}.png", "text": name} for name in names])
-    store = pack(root, tmp_path / "by folder", *SMALL)
-    assert Reader(store).classes == ("cat", "dog")
-    assert held(store, "label", "text") == {f"{name}.png": (name[:3], name) for name in names}
-    write(root / "metadata.csv", [{"file_name": f"{name}.png", "label": f"x{name[-1]}"} for name in names])
-    assert held(pack(root, tmp_path / "by table", *SMALL), "label") == {
-        f"{name}.png": (f"x{name[-1]}",) for name in names
-    }
-    labels = {"dog/0": "cat", "cat/1": "", "cat/0": "cat", "dog/1": ""}
-    write(root / "metadata.csv", [{"file_name": f"{name}.png", "label": label} for name, label in labels.items()])
-    store = pack(root, tmp_path / "both", *SMALL)
-    assert held(store, "label") == {
-        "dog/0.png": ("cat",), "cat/1.png": ("cat",), "cat/0.png": ("cat",), "dog/1.png": (None,),
-    }  # fmt: skip
-    assert counts_of(store)["unlabelled"] == 1
+    names = [f"{name}.png" for name in ("dog/0", "cat/1", "cat/0", "dog/1")]
+    write(root / "metadata.csv", [{"file_name": n, column: v} for n, v in zip(names, values, strict=True)])
+    source = open_source(root)
+    classes, numbers = source.info.classes or (), [int(np.asarray(source[i].fields["label"])) for i in range(4)]
+    assert [source.key(i) for i in range(4)] == names
+    assert [classes[n] if n >= 0 else None for n in numbers] == wanted
+    assert source.info.counts["unlabelled"] == wanted.count(None)
 
 
 def test_a_single_folder_of_images_is_no_class(tmp_path: Path) -> None:
@@ -180,14 +133,11 @@ def test_what_table_and_folder_do_not_share_is_counted(tmp_path: Path) -> None:
     assert "2 lines of metadata.csv without an image in the folder, left out: line 6 names 'gone.png'" in ran.out
     assert "1 image that metadata.csv does not list, left out: more/x.png" in ran.out
     assert len(Reader(tmp_path / "store")) == 4
-    counts = counts_of(tmp_path / "store")
+    counts = open_source(root).info.counts
     assert (counts["no_file"], counts["not_listed"]) == (2, 1)
-    for command in ("pack", "append"):
-        store = tmp_path / ("strict" if command == "pack" else "store")
-        size = SMALL if command == "pack" else ()
-        ran = run_here(command, "--workers", 0, "--strict", *size, root, store)
-        assert (ran.code, ran.out) == (2, "")
-        assert "line 6 names 'gone.png'; 1 image that metadata.csv does not list" in ran.err
+    for command, store in (("pack", "strict"), ("append", "store")):
+        said = stop_of(command, "--workers", 0, "--strict", root, tmp_path / store)
+        assert "line 6 names 'gone.png'; 1 image that metadata.csv does not list" in said
     assert not (tmp_path / "strict").exists()
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import picture, save
 
 import rawpack
 from rawpack import Reader, UsageError
@@ -72,7 +71,7 @@ def test_a_store_at_a_file_url_is_read_and_changed(here: Path, tmp_path: Path) -
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize("layout", ["hdf5", "lmdb"])
 def test_a_folder_whose_name_is_no_utf_8(tmp_path: Path, layout: str) -> None:
     """Everything works in it: packing, checking, appending, new labels, another store, files, tables, and an LMDB as a
     source."""
@@ -93,20 +92,3 @@ def test_a_folder_whose_name_is_no_utf_8(tmp_path: Path, layout: str) -> None:
     (shard,) = (below / "made").glob("*.lmdb")
     shard.rename(below / "alone.lmdb")
     assert rawpack.pack(below / "alone.lmdb", below / "again", workers=1).manifest.samples == 8
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
-def test_a_folder_of_images_whose_name_is_no_utf_8(tmp_path: Path) -> None:
-    """Named by an option, which the store records: the store is sound, and the same call finds it complete. A split
-    cannot be called so."""
-    folder = tmp_path / os.fsdecode(b"im\xffages")
-    for i in range(3):
-        save(folder / f"{i}.png", picture(8, 8, i))
-    table = tmp_path / "list.csv"
-    table.write_text("path\n0.png\n1.png\n2.png\n")
-    for already in (False, True):
-        done = rawpack.pack(table, tmp_path / "store", images=folder, size="keep", workers=0)
-        assert (done.manifest.samples, done.already) == (3, already)
-    assert rawpack.verify(tmp_path / "store") == []
-    with pytest.raises(UsageError, match="cannot be the name of a split"):
-        rawpack.pack_splits(tmp_path, tmp_path / "sets", splits=[folder.name], workers=0)

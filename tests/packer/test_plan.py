@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from folders import files_of
 from forked import Forks
 from pictures import Pixels, picture, save
 from reading import wait_until
@@ -23,9 +25,7 @@ from running import pack, run_here
 
 from rawpack import Reader, UsageError
 from rawpack.formats.codecs import zstd
-from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, Resize, ToCHW
-from rawpack_packer.job.job import Job
-from rawpack_packer.job.options import RunOptions
+from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
 from rawpack_packer.tune import measure, trial
@@ -47,35 +47,27 @@ QUICK = ("--quiet", "--budget", "0.1s", "--workers", "1", "--batch", "16", "--co
 
 def test_candidates_are_the_combinations_that_make_sense() -> None:
     """Quality is lmdb's, compression hdf5's; each has a name of its own and the options that make it."""
-    found = candidates(size=["224", "256"], quality=["75", "90"], color=["rgb", "gray"], compression=["none", "gzip"])
+    found = candidates(size=["224", "256"], quality=["75", "90"], fit=["cover", "whole"], compression=["none", "gzip"])
     assert len(found) == 2 * 2 * (1 + 2 + 2)
     assert len({one.name for one in found}) == len(found)
     for one in found:
-        options = {
-            word.removeprefix("--"): value for word, value in zip(one.options[::2], one.options[1::2], strict=True)
-        }
-        assert make_recipe(**options) == one.recipe  # type: ignore[arg-type]
-    assert "lmdb 224 gray q75" in {one.name for one in found}
+        words = [word.removeprefix("--") for word in one.options]
+        options: dict[str, Any] = dict(zip(words[::2], words[1::2], strict=True))
+        assert make_recipe(**options) == one.recipe
+    assert "lmdb 224 whole q75" in {one.name for one in found}
 
 
 def test_compressed_raw_pixels_are_tried_where_they_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless nothing here reads zstd; whoever names it is told so."""
+    """Unless nothing here reads zstd, which is said. Planes are tried by who names them."""
+    planes = "Not tried unless you name it: --color ycgco420, raw pixels in half the bytes, with a small loss."
+    monkeypatch.setattr(zstd, "is_installed", lambda: True)
     names = {one.name for one in candidates(format=["memmap", "lmdb"], size=["32"], quality=["90"])}
     assert names == {"memmap 32", "memmap 32 zstd", "lmdb 32 q90"}
+    assert untried({}) == [planes]
     monkeypatch.setattr(zstd, "is_installed", lambda: False)
     assert "memmap 32 zstd" not in {one.name for one in candidates(format=["memmap"], size=["32"])}
     assert "memmap 32 zstd" in {one.name for one in candidates(format=["memmap"], compression=["zstd"], size=["32"])}
-
-
-def test_what_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compression that cannot be read here, and planes, which only who names them gets; where a format has them."""
-    planes = "Not tried unless you name it: --color ycgco420, raw pixels in half the bytes, with a small loss."
-    monkeypatch.setattr(zstd, "is_installed", lambda: True)
-    assert untried({}) == [planes]
-    monkeypatch.setattr(zstd, "is_installed", lambda: False)
     assert untried({}) == ["Not tried: --compression zstd, which needs `pip install 'rawpack[zstd]'`.", planes]
-    assert untried({"compression": ["none"], "color": ["rgb"]}) == []
-    assert untried({"format": ["hdf5", "lmdb"]}) == [planes]
     assert untried({"format": ["lmdb"]}) == []
 
 
@@ -100,10 +92,8 @@ def test_the_recommended_command_packs_that_candidate(images: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"images": {"target": "clean/"}}, "--images target=clean/"),
         ({"array": {"image": "train/x", "label": "y"}}, "--array image=train/x --array label=y"),
         ({"fields": {"a": "float32", "b": ("float32", (None, 5))}}, "--field a:float32 --field b:float32[?,5]"),
-        ({"fields": ["txt", "a:str"], "columns": ["x", "y"]}, "--field txt --field a:str --columns x,y"),
         ({"episodes": [0, 3], "limit": 5}, "--episodes 0,3 --limit 5"),
         ({"kind": "listing", "skip_unreadable": True, "path_column": "p", "images": Path("in")},
          "--source listing --skip-unreadable --path p --images in"),
@@ -129,44 +119,24 @@ def test_a_sample_is_spread_over_the_whole(images: Path) -> None:
     assert {draw(source, 7, seed).key(0) for seed in range(8)} != {draw(source, 7, 0).key(0)}
 
 
-def test_a_packed_sample_holds_what_the_whole_store_holds(images: Path, tmp_path: Path) -> None:
-    """The pixels and labels of a sample are those of the same files in a whole store."""
-    whole = Reader(pack(images, tmp_path / "whole", "--size", "32"))
-    by_key = {whole[i]["key"]: whole[i] for i in range(len(whole))}
-    candidate = candidates(format=["memmap"], size=["32"])[0]
-    Job(draw(open_source(images), 30, seed=3), candidate.recipe, tmp_path / "sample", RunOptions(0)).run()
-    sample = Reader(tmp_path / "sample")
-    assert len(sample) == 30
-    for i in range(30):
-        one = sample[i]
-        assert (one["image"] == by_key[one["key"]]["image"]).all()
-        assert one["label"] == by_key[one["key"]]["label"]
-
-
 # ---------------------------------------------------------------------------------------------- loss
 
 
 def ssim_by_the_book(x: Pixels, y: Pixels) -> float:
     """The mean over every place of the window, each by sums over its 121 pixels."""
-    luma = [
-        np.round(0.299 * a[..., 0] + 0.587 * a[..., 1] + 0.114 * a[..., 2], 12)
-        for a in (x.astype(float), y.astype(float))
-    ]
+    luma = [np.round(one.astype(float) @ (0.299, 0.587, 0.114), 12) for one in (x, y)]
     side = np.arange(-5, 6)
     window = np.exp(-(side[:, None] ** 2 + side[None] ** 2) / (2 * 1.5**2))
     window /= window.sum()
     found = []
-    for top in range(x.shape[0] - 10):
-        for left in range(x.shape[1] - 10):
-            a, b = (one[top : top + 11, left : left + 11] for one in luma)
-            mean_a, mean_b = (window * a).sum(), (window * b).sum()
-            var_a, var_b = (window * (a - mean_a) ** 2).sum(), (window * (b - mean_b) ** 2).sum()
-            both = (window * (a - mean_a) * (b - mean_b)).sum()
-            c1, c2 = 2.55**2, 7.65**2
-            found.append(
-                (2 * mean_a * mean_b + c1) * (2 * both + c2)
-                / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
-            )  # fmt: skip
+    for top, left in itertools.product(range(x.shape[0] - 10), range(x.shape[1] - 10)):
+        a, b = (one[top : top + 11, left : left + 11] for one in luma)
+        mean_a, mean_b = (window * a).sum(), (window * b).sum()
+        var_a, var_b = (window * (a - mean_a) ** 2).sum(), (window * (b - mean_b) ** 2).sum()
+        both = (window * (a - mean_a) * (b - mean_b)).sum()
+        c1, c2 = 2.55**2, 7.65**2
+        means = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
+        found.append(means * (2 * both + c2) / (var_a + var_b + c2))
     return float(np.mean(found))
 
 
@@ -191,7 +161,6 @@ def test_loss_is_measured_by_the_book() -> None:
         ([(3.0, 16), (4.0, 32), (5.0, 48), (6.0, 64)], 8.0, 64, 8.0),  # all were packed: what it took
         ([(3.0, 16), (4.0, 32), (5.0, 48), (6.0, 64)], 8.0, 6464, 8.0 + 6400 / 16),
         ([(3.0, 16), (4.0, 32), (7.9, 32)], 8.0, 1632, 8.0 + 1600 / 16),  # the shard was finished meanwhile
-        ([(2.6, 20)], 3.0, 20, 3.0),
         ([(2.6, 20)], 3.0, 1020, 3.0 + 1000 * 2.0 / 20),  # one report: without the start of workers
     ],
 )
@@ -232,8 +201,7 @@ class Played:
     ("deadline", "warm", "cold"),
     [
         (100.0, [5, 5, 5], [2, 2, 2]),  # time for all
-        (18.0, [4, 4, 4], [2, 2, 2]),  # two thirds are for reading from memory
-        (9.0, [2, 2, 2], [1, 1, 1]),
+        (9.0, [2, 2, 2], [1, 1, 1]),  # two thirds are for reading from memory
         (4.0, [1, 1, 1], [0, 0, 1]),
         (-1.0, [1, 1, 1], [0, 0, 0]),  # packing took it all
     ],
@@ -252,40 +220,6 @@ def test_measuring_ends_by_its_deadline(
     assert clock.now <= max(deadline, 3.0)
 
 
-@pytest.mark.parametrize(
-    ("deadline", "decides", "beside"), [(100.0, 5, 3), (9.0, 3, 3), (5.0, 2, 1), (3.0, 1, 1), (1.0, 1, 0), (-1.0, 1, 0)]
-)
-def test_what_decides_is_measured_first(
-    monkeypatch: pytest.MonkeyPatch, deadline: float, decides: int, beside: int
-) -> None:
-    """Of two readings of a store, the one that is only shown gets fewer rounds, and none where time is short."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(measure.time, "monotonic", lambda: clock.now)
-    meter = cast(Any, Played(clock))
-    shown, judged = Reading(meter, Setting(1, 1), beside=True), Reading(meter, Setting(1, 1))
-    read_in_turn([shown, judged], 0.1, deadline=deadline)
-    assert (len(judged.warm), len(shown.warm), shown.cold) == (decides, beside, [])
-    assert (shown.as_dict()["images_per_s"] is None) == (not beside)
-
-
-@pytest.mark.parametrize(
-    ("took", "budget", "images"), [(0.2, 20.0, 10), (1.0, 20.0, 2), (0.001, 20.0, 64), (1.0, 400.0, 64)]
-)
-def test_large_images_make_a_small_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, budget: float, images: int
-) -> None:
-    """Where an image takes long to decode, a short budget is kept with few of them."""
-    for i in range(64):
-        save(tmp_path / "source" / f"{i:02d}.png", picture(8, 8, i))
-    found = candidates(format=["memmap", "lmdb"], size=["8"], quality=["75", "90"], compression=["none"])
-    source = open_source(tmp_path / "source")
-    monkeypatch.setattr(trial.machine, "cpus", lambda: 2)
-    monkeypatch.setattr(
-        trial, "estimate", lambda few, *_: SimpleNamespace(seconds=took * len(few), store_bytes=192 * len(few))
-    )
-    assert trial.sample_size(source, found, tmp_path, budget) == images
-
-
 def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where packing one candidate takes the whole budget, the others are left out, and the output says which."""
     monkeypatch.setattr(trial, "_SHORT_S", 0.0)
@@ -294,10 +228,6 @@ def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monke
     assert ran.code == 0
     assert "Not tried in 0.1 s: lmdb 32 q75, lmdb 32 q90, lmdb 32 q95." in ran.out
     assert "Recommended: memmap 32, the only one that was tried: nothing was compared." in ran.out
-    ran = run_here("plan", *QUICK, "--format", "memmap", "--format", "hdf5", "--tmp", tmp_path, "--json", images)
-    told = json.loads(ran.out)
-    assert told["left_out"] == ["hdf5 32"]
-    assert [one["name"] for one in told["candidates"]] == ["memmap 32"]
     found = candidates(size=["32", "64"], quality=["75", "90"], compression=["none"])
     order = [one.name for one in trial.formats_first(found)]
     assert order[:3] == ["memmap 32", "lmdb 32 q75", "hdf5 32"]  # hdf5 is as large and as fast as memmap
@@ -307,41 +237,32 @@ def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monke
 
 
 def test_transforms_are_parsed_and_never_executed() -> None:
-    """Steps by name, with plain values; anything else is refused with what there is."""
-    found = parse_steps(["RandomResizedCrop(24, scale=(0.5, 1.0)), RandomHorizontalFlip", "ToCHW()"])
-    expected = [RandomResizedCrop(24, scale=(0.5, 1.0)), RandomHorizontalFlip(), ToCHW()]
-    assert list(map(repr, found)) == list(map(repr, expected))
-    for text in (
-        "", "__import__('os')", "Lambda(print)", "RandomResizedCrop(open('x'))", "RandomResizedCrop(size=nothing)",
-        "ToCHW().__class__", "ToCHW()], [ToCHW()", "ToCHW(", "ToCHW(1, 2, 3)", "RandomResizedCrop(*[24])", "os.system",
-        "ToCHW(**{})",
-    ):  # fmt: skip
-        with pytest.raises(UsageError, match="--transform"):
-            parse_steps([text])
+    """Steps by name, with plain values, also in brackets."""
+    found = parse_steps(["RandomResizedCrop(24, scale=(0.5, 1.0)), RandomHorizontalFlip", "[ToCHW()]"])
+    expected = (RandomResizedCrop(24, scale=(0.5, 1.0)), RandomHorizontalFlip(), ToCHW())
+    assert repr(tuple(found)) == repr(expected)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("Foo()", "there is no step Foo; there are CenterCrop, "),
-        ("ToTensor()", "there is no step ToTensor: use ConvertImageDtype() and ToCHW()"),
+        ("", "--transform"),
+        ("__import__('os')", "there is no step __import__; there are CenterCrop, "),
         ("transforms.ToTensor()", "there is no step ToTensor: use ConvertImageDtype() and ToCHW()"),
         ("transforms.Compose([ToCHW()])", "steps stand in a row, without Compose"),
-        ("[ToCHW()", "a step such as"),
-        ("MixUp(0.2)", "too many positional arguments"),
-        ("RandomResizedCrop", "missing a required argument: 'size'"),
+        ("RandomResizedCrop(open('x'))", "--transform"),
+        ("RandomResizedCrop(*[24])", "--transform"),
+        ("ToCHW().__class__", "a step such as"),
         ("[[ToCHW()]]", "a step such as"),
+        ("RandomResizedCrop", "missing a required argument: 'size'"),
     ],
 )
 def test_what_is_wrong_with_a_transform(text: str, words: str) -> None:
+    """Anything that is no step is refused with what there is."""
     with pytest.raises(UsageError) as refused:
         parse_steps([text])
     assert words in str(refused.value)
     assert "__init__" not in str(refused.value)
-
-
-def test_a_transform_may_have_brackets() -> None:
-    assert repr(parse_steps(["[ToCHW(), Resize(3)]"])) == repr((ToCHW(), Resize(3)))
 
 
 def test_plan_reads_through_the_transform(images: Path, tmp_path: Path) -> None:
@@ -408,30 +329,22 @@ def test_augmented_speed_decides(fits: bool, goals: Goals, bare: str, augmented:
     crops = Setting(1, 1, None, (RandomResizedCrop(8), RandomHorizontalFlip()))
 
     def reading(rate: float, setting: Setting) -> Reading:
-        slow = [Rate(1.0)] * 3  # what does not count here
-        rates = [Rate(rate)] * 3
+        rates, slow = [Rate(rate)] * 3, [Rate(1.0)] * 3  # what does not count here
         return Reading(cast(Any, None), setting, *((rates, slow) if fits else (slow, rates)))
 
     trials = [
         replace(predicted(name, size, ()), fits=fits, reading=reading(plain, Setting(1, 1)))
         for name, size, plain in (("raw", 100, 60_000.0), ("planes", 50, 10_000.0), ("jpeg", 10, 4_000.0))
     ]
-    assert recommend(trials, goals).taken is {one.candidate.name: one for one in trials}[bare]
-    assert recommend(trials, goals).why.endswith(" without augmentation")
+    plainly = recommend(trials, goals)
+    assert plainly.taken
+    assert (plainly.taken.candidate.name, plainly.why.endswith(" without augmentation")) == (bare, True)
     rates = (9_000.0, 7_000.0, 3_000.0)
     trials = [replace(one, augmented=reading(rate, crops)) for one, rate in zip(trials, rates, strict=True)]
     recommendation = recommend(trials, goals)
     assert (recommendation.taken and recommendation.taken.candidate.name) == augmented
     assert " with random crops and flips" in recommendation.why
     assert all(one.as_dict()["images_per_s"]["median"] == rate for one, rate in zip(trials, rates, strict=True))
-
-
-def test_a_setting_says_what_is_done_to_images() -> None:
-    """The usual steps of training by their names, others by the option."""
-    steps = {"with random crops and flips": "RandomResizedCrop(8), RandomHorizontalFlip()", "with --transform": "ToCHW"}
-    for words, text in steps.items():
-        assert Setting(1, 1, None, parse_steps([text])).augmentation == words
-    assert Setting(1, 1, (8, 8)).augmentation == "without augmentation"
 
 
 def predicted(name: str, gigabytes: float, rates: tuple[float, ...], *, cold: tuple[float, ...] = ()) -> Trial:
@@ -470,18 +383,15 @@ def test_the_smallest_that_is_surely_fast_enough_is_taken(goals: Goals, taken: s
     assert all(why for _, why in recommendation.lost)
 
 
-@pytest.mark.parametrize(
-    ("rate", "taken"), [(30_500.0, "half"), (30_499.0, "raw"), (3_000.0, "raw"), (70_000.0, "half")]
-)
+@pytest.mark.parametrize(("rate", "taken"), [(30_500.0, "half"), (30_499.0, "raw"), (70_000.0, "half")])
 def test_without_a_target_half_of_the_fastest_is_enough(rate: float, taken: str) -> None:
     """The smallest whose median is at least half of the fastest's, which is 61,000 where this one is no faster."""
     half = predicted("half", 50, (rate - 1_000, rate, rate + 1_000))
     recommendation = recommend([RAW, SAME, FINE, COARSE, half], Goals())
-    assert recommendation.taken is not None
+    assert recommendation.taken
     assert recommendation.taken.candidate.name == taken
     why = {one.candidate.name: text for one, text in recommendation.lost}
     assert why["coarse"].startswith("less than half the speed of ")
-    assert why["fine"].startswith("less than half the speed of ")
     assert ("half" in why) == (taken == "raw")
 
 
@@ -506,7 +416,8 @@ def planned(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def test_plan_measures_every_candidate(planned: dict[str, Any]) -> None:
-    """Size, time to pack, speed with its interval, first batch, and loss."""
+    """Size, time to pack, speed with its interval, first batch, and loss. Of two that are fast enough the smaller is
+    recommended, with the command that packs it, and why the other lost."""
     assert [one["name"] for one in planned["candidates"]] == ["memmap 32", "lmdb 32 q60"]
     for one in planned["candidates"]:
         assert one["pack_s"] > 0
@@ -526,39 +437,18 @@ def test_plan_measures_every_candidate(planned: dict[str, Any]) -> None:
     assert raw["psnr_db"] is None
     assert 20 < jpeg["psnr_db"] < 60
     assert 0.5 < jpeg["ssim"] < 1
+    assert planned["recommended"] == min(planned["candidates"], key=lambda one: one["store_bytes"])["name"]
+    assert re.fullmatch("rawpack pack --format .* STORE", planned["command"])
+    assert planned["whole_set"].startswith(f"{planned['recommended']}: ")
+    assert re.search(r"fits into [\d.]+ [MGT]B of memory$", planned["whole_set"])
+    assert [one["why"].split(":")[0] for one in planned["lost"]] == ["larger"]
 
 
 def test_plan_knows_the_size_of_the_whole_set(planned: dict[str, Any], images: Path, tmp_path: Path) -> None:
     """Predicted bytes are those of the whole store, packed as recommended, within 5 %."""
     for one in planned["candidates"]:
         store = pack(images, tmp_path / one["name"], *one["options"])
-        whole = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
-        assert one["store_bytes"] == pytest.approx(whole, rel=0.05)
-
-
-def test_plan_tries_whole_images(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `--fit whole`, the predicted size and the command are those of images of which nothing is cut."""
-    monkeypatch.setattr(trial, "_LEAST", 75)
-    monkeypatch.setattr(trial, "_LEAST_S", 1e9)
-    fits = ("--fit", "cover", "--fit", "whole", "--image-size", "32")
-    ran = run_here("plan", *QUICK, "--json", "--format", "memmap", *fits, "--tmp", tmp_path, images)
-    assert (ran.code, ran.err) == (0, ""), ran
-    cover, whole = json.loads(ran.out)["candidates"]
-    assert (cover["name"], whole["name"]) == ("memmap 32", "memmap 32 whole")
-    assert whole["options"][-2:] == ["--fit", "whole"]
-    store = pack(images, tmp_path / "whole", *whole["options"])
-    stored = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
-    assert cover["store_bytes"] * 1.1 < whole["store_bytes"] == pytest.approx(stored, rel=0.05)
-
-
-def test_plan_recommends_the_smallest(planned: dict[str, Any], images: Path) -> None:
-    """Of two that are fast enough the smaller, with the command that packs it, and why the other lost."""
-    assert planned["recommended"] == min(planned["candidates"], key=lambda one: one["store_bytes"])["name"]
-    assert planned["command"].startswith("rawpack pack --format ")
-    assert planned["command"].endswith(f"{images} STORE")
-    assert planned["whole_set"].startswith(f"{planned['recommended']}: ")
-    assert re.search(r"fits into [\d.]+ [MGT]B of memory$", planned["whole_set"])
-    assert [one["why"].split(":")[0] for one in planned["lost"]] == ["larger"]
+        assert one["store_bytes"] == pytest.approx(sum(map(len, files_of(store).values())), rel=0.05)
 
 
 def test_a_plan_without_an_answer_ends_in_1(
@@ -566,14 +456,13 @@ def test_a_plan_without_an_answer_ends_in_1(
 ) -> None:  # fmt: skip
     """Nothing fits, or nothing reaches the target: the table is there, it says so, and a script can tell."""
     monkeypatch.setattr("rawpack_packer.tune.plan.load_per_cpu", lambda: 0.0)
-    for wish, words in ((("--disk", "1kB"), "fits into --disk"), (("--target", "1e12"), "certain to reach")):
-        ran = run_here("plan", *QUICK, "--format", "memmap", "--tmp", tmp_path, *wish, images)
-        assert (ran.code, ran.err) == (1, ""), ran
-        assert words in " ".join(ran.out.split())
-        assert "whole set" in ran.out
-    ran = run_here("plan", *QUICK, "--format", "memmap", "--tmp", tmp_path, "--disk", "1kB", "--json", images)
-    assert ran.code == 1
-    assert json.loads(ran.out)["recommended"] is None
+    options = ("plan", *QUICK, "--format", "memmap", "--tmp", tmp_path)
+    ran = run_here(*options, "--target", "1e12", images)
+    assert (ran.code, ran.err) == (1, ""), ran
+    assert "certain to reach" in " ".join(ran.out.split())
+    assert "whole set" in ran.out
+    ran = run_here(*options, "--disk", "1kB", "--json", images)
+    assert (ran.code, json.loads(ran.out)["recommended"]) == (1, None)
 
 
 def test_plan_shows_one_table(images: Path, tmp_path: Path) -> None:
@@ -621,10 +510,8 @@ def test_plan_counts_what_cannot_be_packed(tmp_path: Path) -> None:
         (["--budget", "soon"], "--budget 'soon'"),
         (["--size", "keep"], "--image-size"),
         (["--fit", "whole"], "--fit whole: images of different sizes make no batch; give --image-size"),
-        (["--size", "keep", "--fit", "whole", "--image-size", "32"], "--fit applies to images that are resized"),
         (["--tmp", "/nowhere/at/all"], "--tmp /nowhere/at/all"),
         (["--tmp", "the source"], "--tmp"),
-        (["--quality", "101"], "--quality"),
     ],
 )
 def test_plan_refuses_nonsense(images: Path, options: list[str], words: str) -> None:
@@ -681,61 +568,39 @@ def test_only_what_plans_left_is_removed(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- a few of many archives
 
 
-@pytest.mark.parametrize(("shards", "looked_at"), [(3, 3), (8, 4)])
-def test_of_many_archives_a_few_are_looked_at(tmp_path: Path, shards: int, looked_at: int) -> None:
+def test_of_many_archives_a_few_are_looked_at(tmp_path: Path) -> None:
     """A pattern is taken as `pack` takes it: some of its archives, spread over all, stand for the whole set."""
-    for k in range(shards):
+    for k in range(8):
         with tarfile.open(tmp_path / f"a-{k:03d}.tar", "w") as tar:
             for i in range(4):
                 file = save(tmp_path / "image.jpg", picture(40, 40, 4 * k + i))
                 tar.add(file, f"{k}-{i}.jpg")
     (tmp_path / "tmp").mkdir()
-    pattern = str(tmp_path / f"a-{{000..{shards - 1:03d}}}.tar")
-    if looked_at < shards:
-        (tmp_path / "a-001.tar").write_bytes(b"damaged, and not looked at")
+    pattern = str(tmp_path / "a-{000..007}.tar")
+    (tmp_path / "a-001.tar").write_bytes(b"damaged, and not looked at")
     ran = run_here("plan", *QUICK, "--json", "--format", "memmap", "--tmp", tmp_path / "tmp", pattern)
     assert (ran.code, ran.err) == (0, ""), ran
     told = json.loads(ran.out)
-    assert (told["samples"], told["sampled"]) == (4 * shards, 4 * looked_at)
+    assert (told["samples"], told["sampled"]) == (4 * 8, 4 * 4)
     assert shlex.split(told["command"])[-2:] == [pattern, "STORE"]
     (one,) = told["candidates"]
-    assert 4 * shards * 32 * 32 * 3 < one["store_bytes"] < 4 * shards * 32 * 32 * 3 + 30_000
+    assert 4 * 8 * 32 * 32 * 3 < one["store_bytes"] < 4 * 8 * 32 * 32 * 3 + 30_000
 
 
 # ---------------------------------------------------------------------------------------------- predictions
 
 
-def mixed(folder: Path) -> Path:
-    """900 images of very different sizes and contents: noise, smooth, flat."""
-    random = np.random.default_rng(2)
-    for i in range(900):
-        height, width = (int(side) for side in random.integers(120, 700, 2))
-        pixels = picture(height, width, i)
-        if i % 3 == 0:
-            pixels = (pixels + random.normal(0, 12, pixels.shape)).clip(0, 255).astype(np.uint8)
-        elif i % 3 == 1:
-            pixels[:] = pixels[:1, :1]
-        save(folder / str(i % 7) / f"{i:04d}.jpg", pixels, quality=int(random.integers(60, 98)))
-    return folder
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kind", ["photos", "mixed"])
-def test_predictions_hold_for_full_packs(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_predictions_hold_for_full_packs(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From a sample of 256: bytes of the whole set within 5 %."""
-    source = request.getfixturevalue("photos") if kind == "photos" else mixed(tmp_path / "set")
     monkeypatch.setattr(trial, "_MOST", 256)
     (tmp_path / "tmp").mkdir()
     options = ("--quiet", "--json", "--budget", "90s", "--size", "224", "--workers", 1, "--tmp", tmp_path / "tmp")
-    ran = run_here("plan", *options, source)
+    ran = run_here("plan", *options, photos)
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
     assert told["sampled"] == 256 < told["samples"]
     for one in told["candidates"]:
-        store = pack(source, tmp_path / one["name"].replace(" ", "-"), *one["options"], "--max-rejects", "100%")
-        whole = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
-        print(f"{kind}, {one['name']}: {one['store_bytes'] / whole - 1:+.2%} bytes")
-        assert one["store_bytes"] == pytest.approx(whole, rel=0.05), one["name"]
+        store = pack(photos, tmp_path / one["name"].replace(" ", "-"), *one["options"], "--max-rejects", "100%")
+        assert one["store_bytes"] == pytest.approx(sum(map(len, files_of(store).values())), rel=0.05), one["name"]

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from rawpack_packer.part.pieces import _FORGETFUL, ReadAhead, _file_system, make
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.sources import Item, Samples, open_source
-from rawpack_packer.tune import system
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
 AHEAD = 32
@@ -61,36 +59,23 @@ def whole(path: Path) -> Samples:
     return source.part(0, len(source))
 
 
-@pytest.mark.parametrize("kind", ["folder", "listing", "view", "part"])
+@pytest.mark.parametrize("kind", ["folder", "listing", "part"])
 def test_each_file_is_asked_for_once_and_early(tmp_path: Path, asked: list[tuple[str, int]], kind: str) -> None:
     """Every file but the first, whole, in order, before its turn and no more than so many before it."""
-    names = folder(tmp_path / "source", 100)
-    samples: Samples = whole(tmp_path / "source")
+    source, names, rows = tmp_path / "source", folder(tmp_path / "source", 100), (0, 100)
+    sizes = {path.name: path.stat().st_size for path in source.rglob("*.jpg")}
     if kind == "listing":
         lines = [f"{'ab'[2 * i // 100]}/{name},1" for i, name in enumerate(names)]
-        (tmp_path / "source" / "list.csv").write_text("\n".join(["path,label", *lines]))
-        samples = whole(tmp_path / "source" / "list.csv")
-    if kind == "view":
-        samples = open_source(tmp_path / "source").part(0, 100)
-    if kind == "part":
-        samples = open_source(tmp_path / "source").part(20, 80)
+        (source / "list.csv").write_text("\n".join(["path,label", *lines]))
+        source /= "list.csv"
+    elif kind == "part":
+        rows = (20, 80)
         names = names[20:80]
-    disk = ReadAhead(samples, range(len(names)))
+    disk = ReadAhead(open_source(source).part(*rows), range(len(names)))
     for i in range(len(names)):
         disk.at(i)
         assert len(asked) == min(i + AHEAD, len(names) - 1)
-    assert [name for name, _ in asked] == names[1:]
-    sizes = {path.name: path.stat().st_size for path in (tmp_path / "source").rglob("*.jpg")}
-    assert [size for _, size in asked] == [sizes[name] for name in names[1:]]
-
-
-def test_some_rows_alone(tmp_path: Path, asked: list[tuple[str, int]]) -> None:
-    """Rows that another worker does are not asked for."""
-    names = folder(tmp_path / "source", 40)
-    disk = ReadAhead(whole(tmp_path / "source"), range(10, 14))
-    for i in range(10, 14):
-        disk.at(i)
-    assert [name for name, _ in asked] == names[11:14]
+    assert asked == [(name, sizes[name]) for name in names[1:]]
 
 
 def test_large_files_are_asked_for_a_few_at_a_time(tmp_path: Path, asked: list[tuple[str, int]]) -> None:
@@ -109,29 +94,7 @@ def test_large_files_are_asked_for_a_few_at_a_time(tmp_path: Path, asked: list[t
     assert dict(asked)["5.jpg"] == 8 << 20
 
 
-def test_the_disk_brings_them(tmp_path: Path) -> None:
-    """Files that were dropped from memory are there again before they are read."""
-    skip_where_nothing_is_asked(tmp_path)
-    folder(tmp_path, 20)
-    files = sorted(tmp_path.rglob("*.jpg"))
-    if not system.drop(files):
-        pytest.skip("the page cache keeps files of this file system")
-    with files[0].open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
-    end = time.monotonic() + 5
-    while system._cached_share(files[0]) < 1:
-        if time.monotonic() > end:
-            pytest.skip("this disk reads nothing ahead")
-        time.sleep(0.01)
-    ReadAhead(whole(tmp_path), range(20)).at(0)
-    end = time.monotonic() + 60
-    while not all(system._cached_share(path) == 1 for path in files[1:]):
-        assert time.monotonic() < end, "the files were never read"
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_packing_asks(tmp_path: Path, workers: int) -> None:
+def test_packing_asks(tmp_path: Path) -> None:
     """A run asks for all files but the first of each part, by its own calls of the system."""
     names = folder(tmp_path / "source", 100)
     trace = tmp_path / "trace"
@@ -142,7 +105,7 @@ def test_packing_asks(tmp_path: Path, workers: int) -> None:
     fast = ["--seccomp-bpf"] * ("--seccomp-bpf" in subprocess.check_output(["strace", "--help"], encoding="utf-8"))
     ran = subprocess.run(
         ["strace", "-f", *fast, "-y", "-e", "trace=fadvise64", "-o", trace, *command(), "pack", "--quiet",
-         "--size", "64", "--shard-size", "1", "--workers", str(workers), tmp_path / "source", tmp_path / "store"],
+         "--size", "64", "--shard-size", "1", "--workers", "1", tmp_path / "source", tmp_path / "store"],
         env=environment(), capture_output=True, encoding="utf-8", check=False,
     )  # fmt: skip
     if "PTRACE" in ran.stderr:

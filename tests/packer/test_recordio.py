@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import shutil
 import struct
 from collections.abc import Sequence
@@ -17,9 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from folders import rejects_of
 from reading import SOAK
-from running import outcomes_of, pack
+from running import outcomes_of
 from test_source_conformance import write_again
 
 from rawpack.errors import UsageError
@@ -79,6 +77,9 @@ class TestUnequalLabels(TestRecordIO):
     def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
         return [(f"{i:08d}", None) for i in range(3)]
 
+    def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
+        """`TestRecordIO` has it."""
+
 
 # ------------------------------------------------------------------------------------------ as mxnet reads it
 
@@ -98,51 +99,40 @@ def test_samples_are_those_that_mxnet_reads(name: str) -> None:
         assert np.atleast_1d(np.asarray(found)).tolist() == one["labels"]
 
 
-def test_the_fixture_has_cut_records() -> None:
-    """Otherwise it would not test what it is for: parts are the first, the last, between them, and empty."""
-    data, at, flags, lengths = (FIXTURES / "split.rec").read_bytes(), 0, list[int](), list[int]()
-    while at < len(data):
-        word = struct.unpack_from("<I", data, at + 4)[0]
-        flags.append(word >> 29)
-        lengths.append(word & 0x1FFFFFFF)
-        at += 8 + (lengths[-1] + 3) // 4 * 4
-    assert flags == [1, 3, 1, 2, 3, 0, 1, 2, 3, 1, 3, 1, 3]
-    assert 0 in lengths
-
-
 def test_a_label_that_is_no_whole_number_makes_all_floats(tmp_path: Path) -> None:
-    source = opened(tmp_path, record(PNG, 1, 0) + record(PNG, 0.5, 1) + record(PNG, float("nan"), 2))
+    """Which take no names."""
+    data = record(PNG, 1, 0) + record(PNG, 0.5, 1) + record(PNG, float("nan"), 2)
+    source = opened(tmp_path, data)
     assert source.info.fields == {"label": FieldKind("float32")}
     assert [float(source[i].fields["label"]) for i in range(2)] == [1, 0.5]  # type: ignore[arg-type]
-
-
-def test_the_index_is_not_needed(tmp_path: Path) -> None:
-    """Without the .idx, samples and keys are the same."""
-    shutil.copy(FIXTURES / "plain.rec", tmp_path)
-    one, two = open_source(tmp_path / "plain.rec"), open_source(FIXTURES / "plain.rec")
-    assert [one.key(i) for i in range(6)] == [two.key(i) for i in range(6)] == [str(100 + i) for i in range(6)]
+    with pytest.raises(UsageError, match="labels that are whole numbers"):
+        opened(tmp_path, data, classes=["a", "b"])
 
 
 def test_files_of_a_range_are_one_source(tmp_path: Path) -> None:
-    """In their order; ids that occur again make the keys numbers."""
+    """In their order, also without an .idx; ids that occur again make the keys numbers."""
     for i in range(2):
         shutil.copy(FIXTURES / "plain.rec", tmp_path / f"part{i}.rec")
+    one = open_source(tmp_path / "part1.rec")
+    assert [one.key(i) for i in range(6)] == [str(100 + i) for i in range(6)]
     source = open_source(tmp_path / "part{0..1}.rec", "recordio")
-    assert len(source) == 12
-    assert source.info.numbered
+    assert (len(source), source.info.numbered, source.key(7)) == (12, True, "00000007")
     assert source.info.problems == ("keys are the numbers of rows, not the ids: two records have one",)
-    assert source.key(7) == "00000007"
     assert source[7].image == source[1].image
 
 
 def test_a_folder_of_insightface_is_its_only_file(tmp_path: Path) -> None:
-    """Next to verification sets and a file without a suffix; of two .rec, one must be named."""
-    shutil.copy(FIXTURES / "faces.rec", tmp_path / "train.rec")
-    shutil.copy(FIXTURES / "faces.idx", tmp_path / "train.idx")
+    """Next to verification sets, which are refused by name, and a file without a suffix; of two .rec, one must be
+    named."""
+    for suffix in (".rec", ".idx"):
+        shutil.copy(FIXTURES / f"faces{suffix}", tmp_path / f"train{suffix}")
     for name in ("property", "lfw.bin"):
         (tmp_path / name).write_bytes(b"x")
     source = open_source(tmp_path)
     assert (source.info.kind, len(source)) == ("recordio", 5)
+    for name, message in (("lfw.bin", "pickle"), ("train.idx", "give the .rec")):
+        with pytest.raises(UsageError, match=message):
+            open_source(tmp_path / name, "recordio")
     shutil.copy(FIXTURES / "plain.rec", tmp_path / "val.rec")
     with pytest.raises(UsageError, match=r"contains train\.rec, val\.rec: name the \.rec to pack"):
         open_source(tmp_path)
@@ -150,27 +140,7 @@ def test_a_folder_of_insightface_is_its_only_file(tmp_path: Path) -> None:
     assert open_source(tmp_path).info.kind == "folder"
 
 
-def test_labels_that_are_no_whole_numbers_take_no_names() -> None:
-    with pytest.raises(UsageError, match="labels that are whole numbers"):
-        open_source(FIXTURES / "vectors.rec", classes=["a", "b"])
-
-
 # ------------------------------------------------------------------------------------------ packed
-
-
-def test_a_part_is_small(tmp_path: Path) -> None:
-    source = opened(tmp_path, b"".join(record(PNG + bytes(8), i, i) for i in range(5000)))
-    assert len(pickle.dumps(source.part(100, 110))) < 3000
-
-
-def test_records_that_hold_no_image_are_rejected_alone(tmp_path: Path) -> None:
-    """An empty record and one of another type do not keep the others from being packed."""
-    good = next(file for file in [open_source(FIXTURES / "plain.rec")[0].image] if isinstance(file, bytes))
-    path = tmp_path / "set.rec"
-    path.write_bytes(record(good, 0, 0) + record(b"", 1, 1) + record(b"some text", 2, 2))
-    ran = pack(path, tmp_path / "store", "--max-rejects", 2, "--size", 16)
-    rejects = rejects_of(ran)
-    assert [(one["key"], one["reason"]) for one in rejects] == [("1", "empty"), ("2", "not_an_image")]
 
 
 # ------------------------------------------------------------------------------------------ refused
@@ -199,16 +169,9 @@ def test_what_is_no_intact_file_is_refused(data: bytes, message: str, tmp_path: 
     assert str(tmp_path / "set.rec") in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "message"), [("lfw.bin", "pickle"), ("a.idx", "give the .rec"), ("a.lst", "im2rec")])
-def test_other_files_of_these_tools_are_refused_by_name(name: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(b"\x80\x04cos\nsystem\n")
-    with pytest.raises(UsageError, match=message):
-        open_source(tmp_path / name, "recordio")
-
-
 @pytest.mark.parametrize(
     "index",
-    ["0\t0\n1\t4\n", "0\t0\n", "0\t0\n1\t48\n2\t48\n", "", "no index", "0\tx\n", f"0\t{2**80}\n", "0\t" + "9" * 5000],
+    ["0\t0\n1\t4\n", "0\t0\n", "0\t0\n1\t48\n2\t48\n", "", "no index", f"0\t{2**80}\n", "0\t" + "9" * 5000],
 )
 def test_an_index_of_another_file_is_refused(index: str, tmp_path: Path) -> None:
     (tmp_path / "set.idx").write_text(index)

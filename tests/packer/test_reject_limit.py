@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
@@ -14,7 +14,6 @@ import pytest
 from running import run_here
 from videos import encode, looked_through_here  # noqa: F401
 
-import rawpack_packer
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer.destination.journal import Reject
 from rawpack_packer.job.limit import RejectLimit
@@ -59,38 +58,39 @@ def limit(films: list[tuple[int, int]], max_rejects: Any = None) -> RejectLimit:
     return RejectLimit(source, parse_run_options(max_rejects=max_rejects))
 
 
-def test_under_a_hundred_videos_the_first_unreadable_one_is_too_much() -> None:
-    """By default 1% may be lost: one of 100 videos of one size, and none of 99; whatever else is rejected is added."""
-    whole, lost = (600, 10), (0, 10)
-    assert limit([lost] + 98 * [whole]).exceeded_by(0)
-    assert not limit([lost] + 99 * [whole]).exceeded_by(0)
-    assert limit([lost] + 99 * [whole]).exceeded_by(1)
-    assert limit([lost] + 99 * [whole]).left == 0
-    assert not limit([lost] + 199 * [whole]).exceeded_by(597)
-    assert limit([lost] + 199 * [whole]).exceeded_by(598)
+WHOLE, LOST = (600, 10), (0, 10)
+HALF = [*3 * [LOST], *3 * [WHOLE]]
+FEW = [*2 * [(0, 1)], *98 * [(1, 1)]]
+EARLY = [(-30, 10), WHOLE]
 
 
-def test_the_larger_share_counts() -> None:
-    """A large video counts by its bytes, a small one by being one of the files; files alone count where a size is not
-    known."""
-    films = [(0, 800), *3 * [(10, 50)], (10, 50)]
-    assert not limit(films, "80%").exceeded_by(0)
-    assert limit(films, "79.9%").exceeded_by(0)
-    films = [(0, 0), *4 * [(10, 50)]]
-    assert not limit(films, "20%").exceeded_by(0)
-    assert limit(films, "19.9%").exceeded_by(0)
-    assert not limit([(0, 800), *3 * [(10, 50)], (10, -1)], "20%").exceeded_by(0)
-
-
-def test_a_number_is_compared_with_that_share_of_all_samples() -> None:
-    """Half of the files lost of 1,803 listed samples count as 902; a video that is a smaller share counts as one."""
-    half = 3 * [(0, 9)] + 3 * [(600, 9)]
-    assert limit(half, 901).exceeded_by(0)
-    assert not limit(half, 902).exceeded_by(0)
-    assert limit(half, 902).exceeded_by(1)
-    few = 2 * [(0, 1)] + 98 * [(1, 1)]
-    assert limit(few, 1).exceeded_by(0)
-    assert not limit(few, 2).exceeded_by(0)
+@pytest.mark.parametrize(
+    ("films", "allowed", "most"),
+    [
+        # By default 1% may be lost: one of 100 videos of one size, and none of 99.
+        ([LOST, *98 * [WHOLE]], None, -1),
+        ([LOST, *99 * [WHOLE]], None, 0),
+        ([LOST, *199 * [WHOLE]], None, 597),
+        # A large video counts by its bytes, a small one by being one of the files; where a size is unknown, all do.
+        ([(0, 800), *4 * [(10, 50)]], "79.9%", -1),
+        ([(0, 800), *4 * [(10, 50)]], "80%", 0),
+        ([(0, 0), *4 * [(10, 50)]], "19.9%", -1),
+        ([(0, 0), *4 * [(10, 50)]], "20%", 0),
+        ([(0, 800), *3 * [(10, 50)], (10, -1)], "20%", 0),
+        # A number is compared with that share of all listed samples; a video that is a smaller share counts as one.
+        (HALF, 901, -1),
+        (HALF, 902, 0),
+        (FEW, 1, -1),
+        (FEW, 2, 0),
+        # One that ends early by an unknown length counts by its share, and what stands for it as no sample.
+        (EARLY, "49%", -1),
+        (EARLY, "50%", 0),
+    ],
+)
+def test_what_was_lost_counts_by_the_larger_share(films: list[tuple[int, int]], allowed: Any, most: int) -> None:
+    """So many further rejects are allowed, and not one more; with less than none, the videos alone are too much."""
+    bound = limit(films, allowed)
+    assert [bound.exceeded_by(max(most, 0)), bound.exceeded_by(most + 1)] == [most < 0, True]
 
 
 def test_the_value_in_the_message_resumes() -> None:
@@ -116,15 +116,12 @@ def test_the_value_in_the_message_resumes() -> None:
 
 
 def test_a_video_that_ends_early_by_an_unknown_length_counts_as_a_whole() -> None:
-    """What is missing has no number, so the video counts by its share; the sample that stands for it counts as none."""
-    films = [(-30, 10), (600, 10)]
-    assert not limit(films, "50%").exceeded_by(0)
-    assert limit(films, "49%").exceeded_by(0)
-    assert limit(films).containers == {29}
-    assert limit(films).counted([Reject(n, "", "truncated", "") for n in (28, 29)]) == 1
-    held = Films(films).containers.holding(np.arange(10, 40))
+    """What is missing has no number; the sample that stands for it is no sample, also in a part of the source."""
+    assert limit(EARLY).containers == {29}
+    assert limit(EARLY).counted([Reject(n, "", "truncated", "") for n in (28, 29)]) == 1
+    held = Films(EARLY).containers.holding(np.arange(10, 40))
     assert (held.starts.tolist(), held.stands.tolist()) == ([0, 20], [19, -1])
-    assert not Films(films).containers.holding(np.arange(10, 29)).lost.any()
+    assert not Films(EARLY).containers.holding(np.arange(10, 29)).lost.any()
 
 
 def test_of_a_video_that_ends_early_the_missing_part_counts() -> None:
@@ -199,13 +196,3 @@ def test_nothing_helps_where_no_video_can_be_read(tmp_path: Path) -> None:
     assert ran.code == 1
     assert "1 of 1 video cannot be read in full: 100% of the files, 100% of the bytes (corrupt 1)" in ran.err
     assert "nothing else is in the source, so a larger --max-rejects does not help" in ran.err
-
-
-@pytest.mark.usefixtures("looked_through_here")
-def test_files_that_were_read_twice_are_counted_in_the_summary_alone(tmp_path: Path) -> None:
-    """The manifest says nothing of it, since it depends on the machine."""
-    source = open_source(encode(tmp_path / "0.mp4", "libx264", 3, options=CUT))
-    source.info = replace(source.info, read_again=1)
-    done = rawpack_packer.pack(source, tmp_path / "store", size=16, workers=0)
-    assert "because the process that first read them had died: 1" in " ".join(done.as_text(200).split())
-    assert (done.as_dict()["read_again"], "read_again" in done.manifest.counts) == (1, False)

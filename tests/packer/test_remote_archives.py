@@ -67,39 +67,40 @@ def server(archives: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield started
 
 
+def check(far: Path, source: Path, *options: object) -> None:
+    """The store is that of a source on the disk."""
+    near = pack(source, far.with_name("near"), *SMALL, *options)
+    check_files(settled_files(far), settled_files(near))
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "files"),
     [
-        "train-{000..005}.tar",
-        "photos.tar",
-        "rows-{0..1}.parquet",
-        "x.tfrecord-{00000..00001}-of-00002",
-        "x.tfrecord.gz",
+        ("train-{000..005}.tar", SHARDS),
+        ("train-*.tar", SHARDS),
+        ("photos.tar", 1),
+        ("rows-{0..1}.parquet", 2),
+        ("x.tfrecord-{00000..00001}-of-00002", 2),
+        ("x.tfrecord.gz", 1),
     ],
 )
 def test_the_store_is_that_of_the_same_archives_on_the_disk(
-    server: Server, archives: Path, tmp_path: Path, name: str
+    server: Server, archives: Path, tmp_path: Path, name: str, files: int
 ) -> None:
-    """Whatever kind of archive it is, detected by what it holds; each is fetched once, and no spool is left."""
-    pack(f"{server.url}/bucket/{name}", tmp_path / "far", *SMALL)
+    """Whatever kind of archive it is, detected by what it holds; each is fetched once, and no spool is left. `*` lists
+    the bucket; workers share the spool."""
+    listed = "*" in name
+    far = f"s3://bucket/{name}" if listed else f"{server.url}/bucket/{name}"
+    pack(far, tmp_path / "far", *SMALL, "--workers", 2 * listed)
     # A range is of archives; Parquet files on the disk are a folder.
     (tmp_path / "tables").mkdir()
     for table in archives.glob("*.parquet"):
         shutil.copy(table, tmp_path / "tables")
-    pack(tmp_path / "tables" if "parquet" in name else archives / name, tmp_path / "near", *SMALL)
-    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
+    near = archives / ("train-{000..005}.tar" if listed else name)
+    check(tmp_path / "far", tmp_path / "tables" if "parquet" in name else near)
     assert not (tmp_path / "far" / ".rawpack").exists()
-    fetched = [path for method, path in server.log if method == "GET"]
-    files = {"photos.tar": 1, "x.tfrecord.gz": 1, "rows-{0..1}.parquet": 2, "x.tfrecord-{00000..00001}-of-00002": 2}
-    assert len(fetched) == len(set(fetched)) == files.get(name, SHARDS)
-
-
-def test_a_glob_in_a_bucket(server: Server, archives: Path, tmp_path: Path) -> None:
-    """`*` lists the bucket; workers share the spool."""
-    pack("s3://bucket/train-*.tar", tmp_path / "far", *SMALL, "--workers", 2)
-    pack(archives / "train-{000..005}.tar", tmp_path / "near", *SMALL)
-    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
-    assert all(server.asked(f"train-{k:03}.tar") == 1 for k in range(SHARDS))
+    fetched = [path for method, path in server.log if method == "GET" and "." in path]
+    assert len(fetched) == len(set(fetched)) == files
 
 
 def test_a_killed_run_fetches_nothing_again(server: Server, archives: Path, tmp_path: Path) -> None:
@@ -115,8 +116,7 @@ def test_a_killed_run_fetches_nothing_again(server: Server, archives: Path, tmp_
     assert kept
     server.log.clear()
     pack(url, tmp_path / "far", *SMALL)
-    pack(archives / "train-{000..005}.tar", tmp_path / "near", *SMALL)
-    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
+    check(tmp_path / "far", archives / "train-{000..005}.tar")
     assert all(not server.asked(name) for name in kept)
 
 
@@ -127,15 +127,12 @@ def test_a_spool_with_little_room(
     so; the store is the same."""
     small = int(1.5 * len(server.files["bucket/train-000.tar"]))
     limit_spools(monkeypatch, small)
-    for options in (SMALL, (*SMALL, "--format", "lmdb")):
-        far, near = tmp_path / f"far{len(options)}", tmp_path / f"near{len(options)}"
-        server.log.clear()
-        ran = run_here("pack", "--workers", 0, *options, f"{server.url}/bucket/train-{{000..005}}.tar", far)
-        total = sum(len(data) for name, data in server.files.items() if "train-" in name)
-        assert f"rawpack: the source has {size(total)}, and {far}/.rawpack/spool may take {size(small)}: " in ran.err
-        assert [server.asked(f"train-{k:03}.tar") for k in range(SHARDS)] == [1, *[2] * (SHARDS - 1)]
-        pack(archives / "train-{000..005}.tar", near, *options)
-        check_files(settled_files(far), settled_files(near))
+    far, lmdb = tmp_path / "far", ("--format", "lmdb")
+    ran = run_here("pack", "--workers", 0, *SMALL, *lmdb, f"{server.url}/bucket/train-{{000..005}}.tar", far)
+    total = sum(len(data) for name, data in server.files.items() if "train-" in name)
+    assert f"rawpack: the source has {size(total)}, and {far}/.rawpack/spool may take {size(small)}: " in ran.err
+    assert [server.asked(f"train-{k:03}.tar") for k in range(SHARDS)] == [1, *[2] * (SHARDS - 1)]
+    check(far, archives / "train-{000..005}.tar", *lmdb)
 
 
 def test_from_one_url_to_another(server: Server, archives: Path, tmp_path: Path) -> None:
@@ -159,46 +156,39 @@ def test_append(server: Server, archives: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "store" / ".rawpack").exists()
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("/bucket/none-{0..3}.tar", r"there is no file http\S+/bucket/none-0\.tar: check the URL"),
-        ("/bucket/train-000.tar?secret=1::x.tar", r"names files and URLs: pack them separately"),
-    ],
-)
-def test_what_is_not_there(server: Server, tmp_path: Path, source: str, message: str) -> None:
-    """The error names the URL, without its secrets, and nothing is left."""
-    with pytest.raises(UsageError, match=message) as error:
-        rawpack_packer.pack(f"{server.url}{source}", tmp_path / "store", workers=0)
-    assert "secret" not in str(error.value)
-    assert not (tmp_path / "store").exists()
+@pytest.fixture(params=["http", "s3"])
+def root(server: Server, request: pytest.FixtureRequest) -> str:
+    """The URL of the bucket."""
+    return f"{server.url}/bucket" if request.param == "http" else "s3://bucket"
 
 
-@pytest.mark.parametrize("name", ["gone.tar", "rows-{2..2}.parquet", "folder.tar", "folder.tfrecord"])
-@pytest.mark.parametrize("scheme", ["http", "s3"])
-def test_a_missing_object_is_said_to_be_missing(server: Server, tmp_path: Path, scheme: str, name: str) -> None:
+@pytest.mark.parametrize("name", ["gone.tar", "rows-2.parquet", "folder.tar", "folder.tfrecord"])
+def test_a_missing_object_is_said_to_be_missing(server: Server, root: str, tmp_path: Path, name: str) -> None:
     """Not to be damaged or empty, also where other objects have its name as the beginning of theirs: of such, S3's
-    clients say that they have 0 bytes."""
+    clients say that they have 0 bytes. Where S3 answers 403, as to those who may not list, both reasons are named."""
     server.put_folder("bucket", {"folder.tar/a.jpg": b"a", "folder.tfrecord/a": b"a"})
-    root = f"{server.url}/bucket" if scheme == "http" else "s3://bucket"
     ran = run_here("pack", f"{root}/{name}", tmp_path / "store")
-    missing = name.replace("{2..2}", "2")
-    said = f"rawpack: there is no file {root}/{missing}: check the URL of the source"
+    said = f"rawpack: there is no file {root}/{name}: check the URL of the source"
     assert (ran.code, ran.err.startswith(said)) == (2, True), ran.err
     assert not (tmp_path / "store").exists()
+    server.faults += [on(name, status(403), method=method) for method in ("GET", "HEAD")]
+    ran = run_here("pack", f"{root}/{name}", tmp_path / "store")
+    assert ran.code != 0
+    for words in (f"{root}/{name} may not be read", "credentials", "same of a file that does not exist"):
+        assert words in ran.err
 
 
-@pytest.mark.parametrize("scheme", ["http", "s3"])
 @pytest.mark.parametrize(
-    ("files", "name"),
+    ("root", "files", "name"),
     [
-        ("photos", "set/a-0000{}-of-00004.tar"),
-        ("rows-0", "set/a_{}_of_4.parquet"),
-        ("x.tfrecord-", "set/a.tfrecord-0000{}-of-00004"),
+        ("http", "photos", "set/a-0000{}-of-00004.tar"),
+        ("s3", "rows-0", "set/a_{}_of_4.parquet"),
+        ("s3", "x.tfrecord-", "set/a.tfrecord-0000{}-of-00004"),
     ],
+    indirect=["root"],
 )
 def test_a_missing_shard_of_a_pattern_is_a_stop(
-    server: Server, archives: Path, tmp_path: Path, files: str, name: str, scheme: str
+    server: Server, archives: Path, root: str, tmp_path: Path, files: str, name: str
 ) -> None:
     """By the numbers that names count, whatever is packed; the command that is printed names all that is there."""
     first = int("parquet" in name)
@@ -206,30 +196,15 @@ def test_a_missing_shard_of_a_pattern_is_a_stop(
     there = [name.format(first), name.format(first + 3)]
     server.put_folder("bucket", dict.fromkeys(there, data))
     server.files["bucket/set/"] = "".join(f'<a href="{one.partition("/")[2]}">x</a>' for one in there).encode()
-    root = f"{server.url}/bucket" if scheme == "http" else "s3://bucket"
-    pattern = f"{root}/{name.replace('0000{}', '*').replace('{}', '*')}"
-    ran = run_here("pack", "--workers", 0, pattern, tmp_path / "store")
     lost = name.partition("/")[2].format(first + 1)
-    assert (ran.code, (tmp_path / "store").exists()) == (2, False), ran
-    assert f"{pattern} has no {lost} and 1 more, which the names of the other files count" in ran.err
-    command = shlex.split(re.findall("`rawpack (pack [^`]+)`", ran.err)[-1])
-    assert command[:-1] == ["pack", "::".join(f"{root}/{one}" for one in there)]
-    if "{}" in name and "-of-" not in name:
-        ranged = f"{root}/{name.replace('{}', f'{{{first}..{first + 3}}}')}"
-        ran = run_here("pack", "--workers", 0, ranged, tmp_path / "store")
-        assert f"{ranged} has no {lost} and 1 more, which the names of the other files count" in ran.err
-        assert shlex.split(re.findall("`rawpack (pack [^`]+)`", ran.err)[-1])[:-1] == command[:-1]
-
-
-@pytest.mark.parametrize("scheme", ["http", "s3"])
-def test_where_a_missing_object_may_not_be_told_from_others(server: Server, tmp_path: Path, scheme: str) -> None:
-    """S3 answers 403 for it to those who may not list the bucket: the error names both reasons."""
-    server.faults += [on("gone.tar", status(403), method=method) for method in ("GET", "HEAD")]
-    root = f"{server.url}/bucket" if scheme == "http" else "s3://bucket"
-    ran = run_here("pack", f"{root}/gone.tar", tmp_path / "store")
-    assert ran.code != 0
-    for words in (f"{root}/gone.tar may not be read", "credentials", "S3 says the same of a file that does not exist"):
-        assert words in ran.err
+    pattern = f"{root}/{name.replace('0000{}', '*').replace('{}', '*')}"
+    ranged = f"{root}/{name.replace('{}', f'{{{first}..{first + 3}}}')}"
+    for asked in (pattern, ranged) if "-of-" not in name else (pattern,):
+        ran = run_here("pack", "--workers", 0, asked, tmp_path / "store")
+        assert (ran.code, (tmp_path / "store").exists()) == (2, False), ran
+        assert f"{asked} has no {lost} and 1 more, which the names of the other files count" in ran.err
+        command = shlex.split(re.findall("`rawpack (pack [^`]+)`", ran.err)[-1])
+        assert command[:-1] == ["pack", "::".join(f"{root}/{one}" for one in there)]
 
 
 def test_a_url_that_says_nothing_of_an_archive(server: Server, tmp_path: Path) -> None:
@@ -252,18 +227,15 @@ def test_what_urls_need_is_named_before_their_kind_is_asked_for(url: str, tmp_pa
 
 @pytest.mark.usefixtures("trials_here")
 def test_plan_takes_urls(server: Server, tmp_path: Path) -> None:
-    """A URL and a pattern of several: what was fetched is removed, and the command has the URL."""
+    """Some of the archives are enough; what was fetched is removed, and the command has the URL."""
     (tmp_path / "tmp").mkdir()
-    quick = ("--quiet", "--json", "--budget", "0.1s", "--workers", 1, "--batch", 4, "--size", 16, "--format", "memmap",
-             "--compression", "none")  # fmt: skip
-    for name in ("photos.tar", "train-{000..005}.tar"):
-        url = f"{server.url}/bucket/{name}"
-        ran = run_here("plan", *quick, "--tmp", tmp_path / "tmp", url)
-        assert (ran.code, ran.err) == (0, ""), ran
-        told = json.loads(ran.out)
-        assert told["recommended"] == "memmap 16"
-        assert shlex.split(told["command"])[-2] == url
-        assert not list((tmp_path / "tmp").iterdir())
+    url = f"{server.url}/bucket/train-{{000..005}}.tar"
+    ran = run_here("plan", "--quiet", "--json", "--budget", "0.1s", "--workers", 1, "--batch", 4, "--size", 16,
+                   "--format", "memmap", "--compression", "none", "--tmp", tmp_path / "tmp", url)  # fmt: skip
+    assert (ran.code, ran.err) == (0, ""), ran
+    told = json.loads(ran.out)
+    assert (told["recommended"], shlex.split(told["command"])[-2]) == ("memmap 16", url)
+    assert not list((tmp_path / "tmp").iterdir())
     assert not any("train-002" in line for line in map(str, server.log))  # four of the six stand for all
 
 
@@ -282,11 +254,12 @@ def at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_bucket_to_pack_to_that_is_not_there(server: Server, at_home: None) -> None:
-    """It is refused before the source is asked for."""
+    """It is refused before the source is asked for, and none is made by the way."""
     server.buckets = {"bucket"}
     ran = packed_here(TRAIN, "s3://bukket/store")
-    assert (ran.code, ran.out) == (2, "")
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
     assert "s3://bukket/store: there is no such bucket; create it first" in ran.err
+    assert server.buckets == {"bucket"}
     assert not [path for _, path in server.log if "train" in path]
 
 
@@ -308,27 +281,9 @@ def test_a_finished_store_is_compared_with_its_source(server: Server, at_home: N
     assert "and the source differs: its files, their times or their order" in ran.err
 
 
-def test_another_folder_of_the_same_archive_is_another_source(server: Server, at_home: None, tmp_path: Path) -> None:
-    """What is in one folder is not what is in the next, of the same file."""
-    pictures = {f"{('train', 'val')[k % 2]}/x/{k // 2}.png": encoded(picture(8, 9, k), "PNG") for k in range(6)}
-    server.files["bucket/sets.tar"] = tar(pictures)
-    assert packed_here("s3://bucket/sets.tar/train", tmp_path / "store").code == 0
-    ran = packed_here("s3://bucket/sets.tar/val", tmp_path / "store")
-    assert (ran.code, ran.out) == (2, "")
-    assert "and the source differs" in ran.err
-    assert packed_here("s3://bucket/sets.tar/train", tmp_path / "store").code == 0
-
-
-def test_a_begun_store_is_compared_before_its_source_is_fetched(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_begun_store_is_compared_before_its_source_is_fetched(server: Server, tmp_path: Path) -> None:
     """So are the options of a run that was stopped, and the same ones resume it."""
-
-    def full(*args: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("rawpack_packer.job.job.commit_store", full)
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(28, "No space left on device")):
         assert packed_here(TRAIN, tmp_path / "store").code == 1
     server.log.clear()
     ran = packed_here(TRAIN, tmp_path / "store", "--color", "gray")
@@ -350,39 +305,16 @@ def test_a_field_that_no_sample_has(server: Server, tmp_path: Path) -> None:
     assert server.asked("train-") == SHARDS
 
 
-def test_a_bucket_of_a_source_that_is_not_there(server: Server, tmp_path: Path) -> None:
-    """It is the same error as for a destination: what is wrong is not in the options, so the help is not named."""
-    server.buckets = {"bucket"}
-    for name in ("a.tar", "a-{0..3}.tar", "*.tar"):
-        ran = packed_here(f"s3://bukket/{name}", tmp_path / "store")
-        assert ran.code == 2
-        said = r"rawpack: s3://bukket(/\S+)?: there is no such bucket; check its name and the endpoint\n"
-        assert re.fullmatch(said, ran.err), ran.err
-
-
 # ---------------------------------------------------------------------------------------------- what a person sees
 
 
 @pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress is shown within a tenth of a second."""
+def told(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Progress is shown within a tenth of a second; what comes is set once a line has said what is waited for."""
     monkeypatch.setattr("rawpack_packer.sources.table.remote_files._SHOW_EVERY_S", 0.02)
+    monkeypatch.setattr(progress, "_SHOW_EVERY_S", 0.02)
     for name, seconds in (("_LINE_EVERY_S", 0.1), ("_WAITING_S", 0.2), ("_STILL_WAITING_S", 0.2)):
-        monkeypatch.setattr(f"rawpack_packer.progress.{name}", seconds)
-
-
-def fetch(server: Server, destination: Path, *options: object) -> Ran:
-    return run_here(
-        "pack", *SMALL, "--workers", 0, *options, f"{server.url}/bucket/train-{{000..005}}.tar", destination
-    )
-
-
-def test_lines_while_archives_are_fetched(
-    server: Server, tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Elsewhere than in a terminal, lines say how much has arrived, of how much, and how fast; and what is waited for.
-    The standard output is that of any run, and --quiet has none of it."""
-    total = sum(len(data) for name, data in server.files.items() if "train-" in name)
+        monkeypatch.setattr(progress, name, seconds)
     waits, told = progress.Lines.waits, threading.Event()
 
     def tells(lines: progress.Lines, why: str) -> None:
@@ -391,50 +323,36 @@ def test_lines_while_archives_are_fetched(
             told.set()
 
     monkeypatch.setattr(progress.Lines, "waits", tells)
+    return told
+
+
+def test_lines_while_archives_are_fetched(server: Server, tmp_path: Path, told: threading.Event) -> None:
+    """Elsewhere than in a terminal, lines say how much has arrived, of how much, and how fast; and what is waited for.
+    The standard output is that of any run, and --quiet has none of it."""
+    total = sum(len(data) for name, data in server.files.items() if "train-" in name)
+    url = f"{server.url}/bucket/train-{{000..005}}.tar"
     server.faults.append(on("train-003", lambda request: not told.wait(60), 1))
-    ran = fetch(server, tmp_path / "one", "--json")
+    ran = packed_here(url, tmp_path / "one", "--json")
     assert (ran.code, json.loads(ran.out)["samples"]) == (0, SHARDS * SAMPLES)
     # On a busy machine, the first line may come before the sizes of all files are known.
     line = rf"^rawpack: fetched \S+ [kM]B of {size(total)}, [\d.]+ MB/s(, .* left)?$"
     assert re.search(line, ran.err, re.M), ran.err
     assert re.search(rf"^rawpack: still waiting for {server.url}/bucket/train-00\d\.tar after \d+ s; ", ran.err, re.M)
     server.faults.append(on("train-003", slow(1.0), 1))
-    assert fetch(server, tmp_path / "two", "--quiet").err == ""
+    assert packed_here(url, tmp_path / "two", "--quiet").err == ""
 
 
-def test_a_server_that_does_not_answer(
-    server: Server, tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("told")
+def test_a_server_that_does_not_answer(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long before it is given up, a line says what is waited for, without secrets, and until when."""
     monkeypatch.setattr("rawpack_packer.sources.table.remote_files.TIMEOUT_S", 1.5)
-    server.faults.append(on("photos.tar", slow(2.0), 9, "HEAD"))
-    server.faults.append(on("photos.tar", slow(2.0), 9))
+    server.faults += [on("photos.tar", slow(2.0), 9, method) for method in ("HEAD", "GET")]
     url = f"{server.url}/bucket/photos.tar"
     ran = run_here("pack", "--workers", 0, f"{url}?key=secret", tmp_path / "store")
     assert ran.code == 1
     assert re.search(rf"rawpack: still waiting for {re.escape(url)}\?\.\.\. after \d+ s; gives up after 2 s", ran.err)
     assert "photos.tar?... cannot be read" in ran.err
     assert "secret" not in ran.err
-
-
-def test_inspect_says_what_it_waits_for(
-    server: Server, archives: Path, tmp_path: Path, often: None, at_home: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So does the look at a store behind a URL, whose result is as it is without that."""
-    waits, told = progress.Lines.waits, threading.Event()
-
-    def tells(lines: progress.Lines, why: str) -> None:
-        waits(lines, why)
-        told.set()
-
-    monkeypatch.setattr(progress.Lines, "waits", tells)
-    monkeypatch.setattr(progress, "_SHOW_EVERY_S", 0.02)
-    server.put_folder("bucket/store", files_of(pack(archives / "photos.tar", tmp_path / "store", *SMALL)))
-    server.faults.append(on("store.json", lambda request: not told.wait(60), 1))
-    ran = run_here("inspect", "--json", f"{server.url}/bucket/store")
-    assert json.loads(ran.out)["samples"] == 10
-    line = rf"rawpack: still waiting for {server.url}/bucket/store after \d+ s; gives up after 120 s\n"
-    assert re.fullmatch(f"({line})+", ran.err), ran.err
 
 
 def test_at_a_terminal_bytes_have_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

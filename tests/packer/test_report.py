@@ -7,7 +7,6 @@ import io
 import json
 import re
 import shutil
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,9 +15,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from forked import Forks
 from pictures import encoded, picture, save
 from PIL import Image
-from running import Packed, environment, pack, run_here
+from running import Packed, pack, run_here
 
 import rawpack
 from rawpack_packer.report.figures import Row, comparison, svg
@@ -77,10 +77,7 @@ def read_page(path: Path) -> Page:
     assert not re.search(r"url\((?!#)", text)
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
-    used = set(re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', text))
-    assert used <= set(ids)
-    assert "prefers-color-scheme: dark" in text
-    assert page.all("meta")[1] == {"name": "viewport", "content": "width=device-width, initial-scale=1"}
+    assert set(re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', text)) <= set(ids)
     return page
 
 
@@ -109,21 +106,15 @@ def planned(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pag
 
 
 def test_the_page_has_what_the_table_has(planned: tuple[Page, dict[str, Any], Path], source: Path) -> None:
-    """Candidates, recommendation, command, machine, and the command that made the page; a path with HTML in it to the
-    letter. --png writes the plots alone."""
+    """Candidates, recommendation, its command, and the one that made the page; a path with HTML in it to the letter.
+    --png writes the plots alone."""
     page, told, plots = planned
     for one in told["candidates"]:
         assert page.text.count(one["name"]) >= 3
     assert f"Recommended: {told['recommended']}" in page.text
     assert told["command"] in page.text
-    assert told["machine"]["cpu"] in page.text
     assert "rawpack plan --quiet" in page.text
-    # The comparison, for a wide page and for a phone.
-    assert len(page.all("svg")) == 2
-    assert page.text.count("the whole store") == 1
-    # Bold marks what is recommended, as an asterisk does in the table of the terminal.
-    assert "Bold: recommended." in page.text
-    assert "*" not in page.text.replace(EVIL, "")
+    assert len(page.all("svg")) == 2  # for a wide page and for a phone
     assert page.text.count(f"{EVIL} ") >= 3
     with Image.open(plots) as image:
         assert (image.format, image.width > 800) == ("PNG", True)
@@ -143,21 +134,17 @@ def test_crops_are_parts_of_the_images_one_to_one(planned: tuple[Page, dict[str,
         assert errors[0] > errors[1] > 0
 
 
+def is_part(part: Any, whole: Any) -> bool:
+    height, width = part.shape[:2]
+    places = np.argwhere((whole == part[0, 0]).all(axis=2))
+    return any(np.array_equal(whole[y : y + height, x : x + width], part) for y, x in places)
+
+
 def decoded(image: dict[str, str | None]) -> Any:
     data = (image["src"] or "").partition("base64,")[2]
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
     assert (image["height"], image["width"]) == tuple(map(str, pixels.shape[:2]))
     return pixels
-
-
-def is_part(part: Any, whole: Any) -> bool:
-    height, width = part.shape[:2]
-    return any(
-        np.array_equal(whole[y : y + height, x : x + width], part)
-        for y in range(whole.shape[0] - height + 1)
-        for x in range(whole.shape[1] - width + 1)
-        if np.array_equal(whole[y, x], part[0, 0])
-    )
 
 
 # ---------------------------------------------------------------------------------------------- bench
@@ -167,12 +154,11 @@ def test_bench_draws_its_stores(packed: Packed, tmp_path: Path) -> None:
     """Each store has its table and its name in the plots."""
     stores = [packed(layout, "--size", 48) for layout in ("memmap", "lmdb")]
     ran = run_here("bench", *QUICK_BENCH, "--html", tmp_path / "page.html", "--png", tmp_path / "plots.png", *stores)
-    assert (ran.code, ran.err.count("rawpack: wrote "), len(ran.err.splitlines())) == (0, 2, 2), ran
+    assert (ran.code, ran.err.count("rawpack: wrote ")) == (0, 2), ran
     page = read_page(tmp_path / "page.html")
     assert all(page.text.count(str(store)) >= 2 for store in stores)
     assert len(page.all("table")) == 2
     assert len(page.all("svg")) == 2
-    assert "bound" not in page.text
     assert (tmp_path / "plots.png").stat().st_size > 10_000
 
 
@@ -211,12 +197,7 @@ def test_inspect_shows_samples_classes_sizes_and_rejects(spoiled: Path, tmp_path
     assert len(samples) == 3 * 8
     assert len({image["alt"] for image in samples}) == 3 * 8
     assert all((image["src"] or "").startswith("data:image/jpeg") for image in samples)
-    # Without a script: each is the label of a box to check.
-    assert [one["data-name"] for one in page.all("label")] == [one["alt"] for one in samples]
     assert re.search(r"3\s*classes, 10 each", page.text)
-    assert not page.all("table")
-    # For both widths: files of the source, and what differs in the store. The longer side is always 90.
-    assert len(page.all("svg")) == 2 * (1 + (layout == "lmdb"))
     assert "the store is sound" in page.text
     assert f"many/{EVIL}.jpg" in page.text
     for reason in ("truncated 2", "not_an_image 2"):
@@ -238,14 +219,6 @@ def test_inspect_draws_stores_without_classes_and_without_their_source(tmp_path:
 # ---------------------------------------------------------------------------------------------- plots
 
 
-def figure(*values: float) -> Figure:
-    return Figure(values)
-
-
-def row(label: str, *values: float, cold: Figure | None = None, marked: bool = False) -> Row:
-    return Row(label, "memmap", 1e9, figure(*values), cold, marked)
-
-
 def texts_in(drawn: str) -> set[str]:
     return {"".join(one.itertext()).strip() for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")}
 
@@ -253,22 +226,24 @@ def texts_in(drawn: str) -> set[str]:
 @pytest.mark.parametrize("narrow", [False, True])
 def test_every_row_and_goal_is_labeled(narrow: bool) -> None:
     """Names are in the drawing as text, to the letter, and colors are those of the page."""
-    rows = [row(f"one {EVIL[:12]}", 900, 1000, 1100, cold=figure(90, 100), marked=True), row("$two$", 500)]
+    rows = [
+        Row(f"one {EVIL[:12]}", "memmap", 1e9, Figure((900, 1000, 1100)), Figure((90, 100)), True),
+        Row("$two$", "memmap", 1e9, Figure((500,)), None, False),
+    ]
     plot = comparison(rows, target=700, disk=2e9)
     drawn = svg(plot, "t", "a", narrow=narrow)
     assert {f"one {EVIL[:12]}", "$two$", "1,000", "500", "1 GB", "--target 700", "--disk 2 GB"} <= texts_in(drawn)
     assert not re.search(r"#[0-9a-f]{6}\b", drawn.replace("#000000", ""))
     assert "var(--ink)" in drawn
-    assert "var(--memmap)" in drawn
     assert narrow or drawn == svg(plot, "t", "a")
 
 
 # ---------------------------------------------------------------------------------------------- in a notebook
 
 
-def test_a_notebook_shows_the_pages(source: Path, packed: Packed) -> None:
-    """A cell shows what `rawpack.plan` and `bench` return as the page of `--html`, in a frame that runs nothing:
-    without the command, as there was none, and with keywords instead of options. Its text is that of `print`."""
+def test_a_notebook_shows_the_pages(source: Path, packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell shows what `rawpack.plan` and `bench` return as the page of `--html`, in a frame that runs nothing, with
+    keywords instead of options. Its text is that of `print`; without the extra, it is all that is shown."""
     formatters = pytest.importorskip("IPython.core.formatters", reason="ipykernel is not installed")
     alone: dict[str, Any] = {"size": [200], "format": ["memmap"], "compression": ["none"]}
     planned = rawpack.plan(source, budget="0.1s", workers=1, batch=4, **alone)
@@ -276,15 +251,13 @@ def test_a_notebook_shows_the_pages(source: Path, packed: Packed) -> None:
     for done, words in ((planned, "Recommended: memmap 200"), (measured, "Reading speed")):
         shown, _ = formatters.DisplayFormatter().format(done)
         (frame,) = Page(shown["text/html"]).all("iframe")
-        assert set(frame) == {"srcdoc", "title", "sandbox", "style"}
         assert frame["sandbox"] is None
         page = Page(str(frame["srcdoc"]))
         assert words in page.text
-        assert len(page.all("svg")) == 2
-        assert Path(sys.argv[0]).name not in page.text.split()
         assert not re.search(r"--(budget|tmp|html)", page.text)
         assert shown["text/plain"] == str(done)
-    assert "*: recommended." in str(planned)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert measured._repr_html_() is None
 
 
 # ---------------------------------------------------------------------------------------------- without the extra
@@ -305,24 +278,9 @@ def test_without_the_extra_its_name_is_told_before_any_work(
     assert not list(tmp_path.iterdir())
 
 
-def test_text_needs_no_extra(packed: Packed) -> None:
+def test_text_needs_no_extra(forks: Forks, packed: Packed) -> None:
     """Where neither jinja2 nor matplotlib can be imported, the table comes all the same."""
-    code = (
-        "import sys; sys.modules['jinja2'] = sys.modules['matplotlib'] = None\n"
-        "from rawpack_packer.cli import main; main()"
-    )
-    store = packed("memmap", "--size", 48)
-    ran = subprocess.run(
-        [sys.executable, "-c", code, "bench", *QUICK_BENCH, str(store)],
-        env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    assert "images/s" in ran.stdout
-
-
-def test_without_the_extra_a_notebook_shows_text(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no page then, and no error."""
-    store = packed("memmap", "--size", 48)
-    measured = rawpack.bench(store, seconds=0.01, rounds=1, workers=0, batch=16, cold=False)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert measured._repr_html_() is None
+    before = "import sys; sys.modules['jinja2'] = sys.modules['matplotlib'] = None"
+    ran = forks.command("bench", *QUICK_BENCH, packed("memmap", "--size", 48), before=before)
+    assert ran.code == 0, ran.err
+    assert "images/s" in ran.out

@@ -15,23 +15,25 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import every_kind
 import msgspec
 import numpy as np
 import pytest
 from archived import tar, zipped
 from folders import files_of
+from mutated import places_in
 from pictures import encoded, picture, save
 from reading import SOAK
-from running import pack, run_here
+from running import Ran, pack, run_here
 from store_server import Server, limit_spools, serving
 
+from rawpack import Reader
 from rawpack_packer.destination import files, journal
 from rawpack_packer.job import opening, saved_tables
 from rawpack_packer.job.saved_tables import SavedTables, TablesNote
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.sources.table.saved import Loading, bare
-from rawpack_packer.sources.table.saved_types import is_below
 from rawpack_packer.testing.engines import check_files, settled_files
 
 SMALL = ("--size", 32, "--shard-size", 1, "--max-rejects", 1)
@@ -40,17 +42,21 @@ COMMIT = "rawpack_packer.job.job.commit_store"
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of classes, a listing of it, and archives of it."""
+    """A folder of classes, a listing of it, archives of it, arrays, and splits; some beside others of their kind."""
     root = tmp_path_factory.mktemp("sources")
     images = [encoded(picture(40, 60, k), "JPEG", quality=95) for k in range(8)]
     photos = {f"photos/{'ab'[i % 2]}/{i}.jpg": image for i, image in enumerate(images)}
-    for name, image in photos.items():
+    divided = {f"divided/{split}/a/0.jpg": images[0] for split in ("train", "val")}
+    for name, image in (photos | divided).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(image)
     rows = [f"{name},{'ab'[i % 2]},{i // 6}" for i, name in enumerate(photos)]
     (root / "list.csv").write_text("\n".join(["path,label,fold", *rows]) + "\n")
     (root / "photos.zip").write_bytes(zipped(photos))
-    (root / "photos.tar").write_bytes(tar(photos | {"photos/a/bad.jpg": b"no image"}))
+    for name in ("photos.tar", "other.tar"):
+        (root / name).write_bytes(tar(photos | {"photos/a/bad.jpg": b"no image"}))
+    for name in ("x.npy", "other.npy"):
+        np.save(root / name, np.zeros((8, 4, 4, 3), np.uint8))
     for number in range(2):
         members = {f"{i}.jpg": images[i] for i in range(4 * number, 4 * number + 4)}
         (root / f"train-{number}.tar").write_bytes(tar(members))
@@ -58,10 +64,18 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def quiet(*command: object) -> Ran:
+    return run_here(command[0], "--quiet", "--workers", 0, *command[1:])
+
+
+def pack_again(*command: object) -> None:
+    assert quiet(*command).code == 0
+
+
 def stop(*command: object) -> None:
     """Run a command that packs until all parts are done, but nothing is committed."""
     with mock.patch(COMMIT, side_effect=KeyboardInterrupt):
-        ran = run_here(command[0], "--quiet", "--workers", 0, *command[1:])
+        ran = quiet(*command)
     assert ran.code == 130, ran
 
 
@@ -80,7 +94,7 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize(
     "name",
-    ["photos", "list.csv", "photos.tar", "photos.tar/photos/a", "photos.zip", "train-{0..1}.tar", "packed.tar.gz"],
+    ["photos", "list.csv", "photos.zip", "train-{0..1}.tar", "packed.tar.gz"],
 )
 def test_a_run_that_resumes_opens_no_source(sources: Path, tmp_path: Path, opens: list[str], name: str) -> None:
     """The store has the bytes of an undisturbed run, the summary says when the source was scanned, and nothing is left
@@ -102,11 +116,10 @@ def test_a_run_that_resumes_opens_no_source(sources: Path, tmp_path: Path, opens
 def test_so_do_splits(sources: Path, tmp_path: Path, opens: list[str], options: tuple[str, ...]) -> None:
     *asked, name = options
     command = ("pack", *SMALL, *asked, sources / name)
-    assert run_here(*command, "--quiet", "--workers", 0, tmp_path / "once").code == 0
+    assert quiet(*command, tmp_path / "once").code == 0
     stop(*command, tmp_path / "sets")
     opens.clear()
-    assert run_here(*command, "--quiet", "--workers", 0, tmp_path / "sets").code == 0
-    assert opens == []
+    assert (quiet(*command, tmp_path / "sets").code, opens) == (0, [])
     names = sorted(path.name for path in (tmp_path / "once").iterdir())
     assert sorted(path.name for path in (tmp_path / "sets").iterdir()) == names
     for split in (name for name in names if name != "splits.json"):
@@ -116,13 +129,11 @@ def test_so_do_splits(sources: Path, tmp_path: Path, opens: list[str], options: 
 def test_so_does_an_append(sources: Path, tmp_path: Path, opens: list[str]) -> None:
     for name in ("once", "store"):
         pack(sources / "photos" / "a", tmp_path / name, *SMALL)
-    more = tmp_path / "more"
-    shutil.copytree(sources / "photos" / "b", more)
-    assert run_here("append", "--quiet", "--workers", 0, more, tmp_path / "once").code == 0
+    more = sources / "photos" / "b"
+    assert quiet("append", more, tmp_path / "once").code == 0
     stop("append", more, tmp_path / "store")
     opens.clear()
-    assert run_here("append", "--quiet", "--workers", 0, more, tmp_path / "store").code == 0
-    assert opens == []
+    assert (quiet("append", more, tmp_path / "store").code, opens) == (0, [])
     check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
     assert not (tmp_path / "store" / ".rawpack").exists()
 
@@ -134,20 +145,14 @@ def test_what_was_added_is_not_seen_and_what_changed_is_refused(sources: Path, t
     save(folder / "a" / "new.png", picture(20, 20, 3))
     shutil.copytree(tmp_path / "store", tmp_path / "changed")
     pack(folder, tmp_path / "store", *SMALL)
-    assert "a/new.png" not in _keys(tmp_path / "store")
+    assert "a/new.png" not in list(Reader(tmp_path / "store").column("key"))
     for record in (tmp_path / "changed" / ".rawpack").glob("part-*"):
         record.unlink()
     (folder / "b" / "1.jpg").write_bytes(encoded(picture(9, 9, 9), "JPEG"))
-    ran = run_here("pack", "--quiet", "--workers", 0, *SMALL, folder, tmp_path / "changed")
+    ran = quiet("pack", *SMALL, folder, tmp_path / "changed")
     assert (ran.code, "1.jpg" in ran.err, "changed" in ran.err) == (1, True, True), ran.err
     pack(folder, tmp_path / "changed", *SMALL, "--restart")
-    assert "a/new.png" in _keys(tmp_path / "changed")
-
-
-def _keys(store: Path) -> list[str]:
-    from rawpack import Reader
-
-    return list(Reader(store).column("key"))
+    assert "a/new.png" in list(Reader(tmp_path / "changed").column("key"))
 
 
 @pytest.mark.parametrize(
@@ -166,24 +171,19 @@ def test_another_command_or_file_scans_again(
     stop("pack", *SMALL, folder / name, tmp_path / "store")
     change(folder)
     opens.clear()
-    ran = run_here("pack", "--quiet", "--workers", 0, *SMALL, *words, folder / name, tmp_path / "store")
+    ran = quiet("pack", *SMALL, *words, folder / name, tmp_path / "store")
     assert (ran.code, "differ" in ran.err, opens) == (2, True, [str(folder / name)]), ran.err
     pack(folder / name, tmp_path / "store", *SMALL, *words, "--restart")
 
 
 def test_labels_in_other_files_are_compared(tmp_path: Path) -> None:
     """A box that was corrected before the run resumes is never lost: nothing is saved of what no worker reads."""
-    for k in range(4):
-        save(tmp_path / "set" / "images" / f"{k}.png", picture(16, 16, k))
-        label = tmp_path / "set" / "labels" / f"{k}.txt"
-        label.parent.mkdir(exist_ok=True)
-        label.write_text("0 0.5 0.5 0.2 0.2\n")
-    stop("pack", *SMALL, "--source", "yolo", tmp_path / "set", tmp_path / "store")
+    source = every_kind.yolo(tmp_path, [0, 1, 0], every_kind.pictures("0.png", "1.png", "2.png"))
+    command = ("pack", *SMALL, "--source", "yolo", source, tmp_path / "store")
+    stop(*command)
     assert not (tmp_path / "store" / ".rawpack" / "table").exists()
-    (tmp_path / "set" / "labels" / "2.txt").write_text("1 0.5 0.5 0.2 0.2\n0 0.1 0.1 0.1 0.1\n")
-    command = ("pack", "--quiet", "--workers", 0, *SMALL, "--source", "yolo", tmp_path / "set", tmp_path / "store")
-    assert run_here(*command).code == 2
-    assert run_here(*command, "--restart").code == 0
+    (source / "labels" / "2.txt").write_text("1 0.5 0.5 0.2 0.2\n0 0.1 0.1 0.1 0.1\n")
+    assert (quiet(*command).code, quiet(*command, "--restart").code) == (2, 0)
 
 
 def test_another_version_scans_again(
@@ -197,11 +197,9 @@ def test_another_version_scans_again(
     assert opens == [str(sources / "photos")]
 
 
-@pytest.mark.parametrize("name", ["columns.npy", "table.json"])
-@pytest.mark.parametrize("left", [0.5, None])
+@pytest.mark.parametrize(("name", "left"), [("columns.npy", 0.5), ("table.json", 0.5), ("table.json", None)])
 def test_half_a_table_is_none(sources: Path, tmp_path: Path, opens: list[str], name: str, left: float | None) -> None:
-    """The source is scanned again, and the store is that of an undisturbed run."""
-    pack(sources / "photos", tmp_path / "once", *SMALL)
+    """The source is scanned again."""
     stop("pack", *SMALL, sources / "photos", tmp_path / "store")
     file = tmp_path / "store" / ".rawpack" / "table" / name
     if left is None:
@@ -211,18 +209,18 @@ def test_half_a_table_is_none(sources: Path, tmp_path: Path, opens: list[str], n
     opens.clear()
     pack(sources / "photos", tmp_path / "store", *SMALL)
     assert opens == [str(sources / "photos")]
-    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
 
 
-@pytest.mark.parametrize("options", [("photos",), ("--holdout", "val=2", "photos")])
-@pytest.mark.parametrize("name", ["columns.npy", "table.json.tmp"])
+@pytest.mark.parametrize(
+    ("options", "name"), [(("photos",), "columns.npy"), (("--holdout", "val=2", "photos"), "table.json.tmp")]
+)
 def test_a_disk_that_is_full_before_the_table_is_written(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], name: str
 ) -> None:
     """Nothing of the table is left, and the same command packs once there is room."""
     *asked, source = options
-    command, whole = ("pack", "--quiet", "--workers", 0, *SMALL, *asked, sources / source), files.sync_file
-    assert run_here(*command, tmp_path / "once").code == 0
+    command, whole = ("pack", *SMALL, *asked, sources / source), files.sync_file
+    assert quiet(*command, tmp_path / "once").code == 0
 
     def full(path: Path) -> None:
         if path.name == name:
@@ -230,13 +228,12 @@ def test_a_disk_that_is_full_before_the_table_is_written(
         whole(path)
 
     monkeypatch.setattr(files, "sync_file", full)
-    ran = run_here(*command, tmp_path / "store")
+    ran = quiet(*command, tmp_path / "store")
     assert (ran.code, "No space left on device" in ran.err, len(ran.err.splitlines())) == (1, True, 1), ran
     assert not (tmp_path / "store" / ".rawpack" / "table").exists()
     monkeypatch.setattr(files, "sync_file", whole)
-    assert run_here(*command, tmp_path / "store").code == 0
-    folders = [path.name for path in (tmp_path / "once").iterdir() if path.is_dir() and asked] or ["."]
-    for folder in folders:
+    assert quiet(*command, tmp_path / "store").code == 0
+    for folder in ("train", "val") if asked else (".",):
         check_files(settled_files(tmp_path / "store" / folder), settled_files(tmp_path / "once" / folder))
 
 
@@ -247,7 +244,7 @@ def test_of_this_user_alone_and_only_while_packing(sources: Path, tmp_path: Path
     table = tmp_path / "store" / ".rawpack" / "table"
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (table, *table.iterdir())}
     assert modes == {"table": 0o700, "columns.npy": 0o600, "table.json": 0o600}
-    assert run_here("pack", "--quiet", "--workers", 0, *SMALL, sources / "photos", tmp_path / "store").code == 0
+    pack(sources / "photos", tmp_path / "store", *SMALL)
     again = run_here("pack", "--workers", 0, *SMALL, sources / "photos", tmp_path / "store")
     assert (again.code, "Nothing to do" in again.out, "scanned" in again.out) == (0, True, False)
     assert not (tmp_path / "store" / ".rawpack").exists()
@@ -272,60 +269,36 @@ def _first(note: dict[str, Any], name: str) -> Any:
     return next(node["of"] for node in note["nodes"] if isinstance(node, dict) and node.get("is") == name)
 
 
-def _texts_at(note: dict[str, Any], text: bytes, columns: Path) -> None:
-    data = np.load(columns)
-    at = data.tobytes().index(b"photos/a/0.jpg")
-    data[at : at + len(text)] = np.frombuffer(text, np.uint8)
-    np.save(columns, data)
-    note["columns"] = saved_tables.xxhash.xxh3_128_hexdigest(data)
-
-
 PLANTED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a root above the source": lambda note: _first(note, "Files").update(root={"path": [0, "../.."]}),
-    "an absolute root": lambda note: _first(note, "Files").update(root={"path": [0, "/etc"]}),
-    "a root that is a text": lambda note: _first(note, "Files").update(root="/etc"),
-    "another folder": lambda note: _first(note, "Files").update(root={"path": [7, ""]}),
-    "another class": lambda note: note["nodes"].insert(0, {"is": "Popen", "of": {"args": "id"}}),
-    "a class of another module": lambda note: note["nodes"].insert(0, {"is": "os.system", "of": {}}),
-    "another function": lambda note: note["nodes"].insert(0, {"function": ["os", "system"]}),
-    "another function of a module": lambda note: note["nodes"].insert(0, {"function": ["builtins", "exec"]}),
-    "numbers of objects": lambda note: note["nodes"].insert(0, {"array": ["|O", [1], 0]}),
-    "an array that is too long": lambda note: note["nodes"].insert(0, {"array": ["<i8", [1 << 60], 0]}),
-    "a negative length": lambda note: note["nodes"].insert(0, {"array": ["<i8", [-1, -1], 0]}),
-    "a node of later": lambda note: note["nodes"].insert(0, {"node": 99}),
-    "a URL": lambda note: note["nodes"].insert(0, {"remote": [[["http://127.0.0.1/x", 1, "v"]], None, {"tuple": []}]}),
     "no nodes": lambda note: note.update(nodes=[]),
-    "rows of a text": lambda note: _first(note, "TablePart").update(images="photos"),
     "another table": lambda note: note.update(tables={"": 0}),
 }
 
 
-@pytest.fixture(scope="module")
-def undisturbed(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store of the listing."""
-    return pack(sources / "list.csv", tmp_path_factory.mktemp("undisturbed") / "store", *SMALL)
-
-
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_table_is_not_used(
-    sources: Path, undisturbed: Path, tmp_path: Path, opens: list[str], name: str
-) -> None:
+def test_a_planted_table_is_not_used(sources: Path, tmp_path: Path, opens: list[str], name: str) -> None:
     """The source is scanned again, and the store is that of an undisturbed run."""
+    pack(sources / "list.csv", tmp_path / "once", *SMALL)
     stop("pack", *SMALL, sources / "list.csv", tmp_path / "store")
     plant(tmp_path / "store", PLANTED[name])
     opens.clear()
     pack(sources / "list.csv", tmp_path / "store", *SMALL)
     assert opens == [str(sources / "list.csv")]
-    check_files(settled_files(tmp_path / "store"), settled_files(undisturbed))
+    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
 
 
-@pytest.mark.parametrize("text", [b"/etc/hostname", b"../../../../x", b"photos/../../."])
+@pytest.mark.parametrize("text", [b"/etc/hostname", b"photos/../../."])
 def test_nor_are_paths_in_its_columns_that_lead_out(
     sources: Path, tmp_path: Path, opens: list[str], text: bytes
 ) -> None:
     stop("pack", *SMALL, sources / "list.csv", tmp_path / "store")
     columns = tmp_path / "store" / ".rawpack" / "table" / "columns.npy"
-    plant(tmp_path / "store", lambda note: _texts_at(note, text, columns))
+    data = np.load(columns)
+    at = data.tobytes().index(b"photos/a/0.jpg")
+    data[at : at + len(text)] = np.frombuffer(text, np.uint8)
+    np.save(columns, data)
+    plant(tmp_path / "store", lambda note: note.update(columns=saved_tables.xxhash.xxh3_128_hexdigest(data)))
     opens.clear()
     pack(sources / "list.csv", tmp_path / "store", *SMALL)
     assert opens == [str(sources / "list.csv")]
@@ -345,7 +318,7 @@ def test_a_link_in_its_place_is_refused(sources: Path, tmp_path: Path) -> None:
     note = tmp_path / "store" / ".rawpack" / "table" / "table.json"
     note.rename(tmp_path / "elsewhere")
     note.symlink_to(tmp_path / "elsewhere")
-    ran = run_here("pack", "--quiet", "--workers", 0, *SMALL, sources / "photos", tmp_path / "store")
+    ran = quiet("pack", *SMALL, sources / "photos", tmp_path / "store")
     assert (ran.code, str(note) in ran.err, "symbolic link" in ran.err) == (1, True, True), ran.err
 
 
@@ -360,7 +333,7 @@ def _note_open(event: str, args: tuple[Any, ...]) -> None:
 HOSTILE = [None, -1, 0, 1, 2, 16, 1 << 62, 2.5, "", "/etc/passwd", "../..", [], {}, {"path": [0, ".."]}, True]
 
 
-@pytest.mark.parametrize("name", ["photos", "list.csv", "photos.tar", "train-{0..1}.tar"])
+@pytest.mark.parametrize("name", ["photos.tar", "list.csv"])
 def test_whatever_is_planted_opens_nothing_outside_of_the_source(
     sources: Path, tmp_path: Path, name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -382,7 +355,8 @@ def test_whatever_is_planted_opens_nothing_outside_of_the_source(
         if numbers and draw.random() < 0.5:  # other bytes of the file as numbers
             draw.choice(numbers)[2] = 8 * draw.randrange(len(data) // 8)
         else:
-            _replace_one(nodes, draw)
+            inside, key = draw.choice(places_in(nodes))
+            inside[key] = draw.choice(HOSTILE)
         _opened = []
         try:
             table = Loading(nodes, data, places).table(note.tables[""])
@@ -397,35 +371,6 @@ def test_whatever_is_planted_opens_nothing_outside_of_the_source(
     assert made >= 5
 
 
-def _replace_one(value: Any, draw: random.Random) -> None:
-    """Replace a value somewhere in lists and objects."""
-    while True:
-        inner = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
-        if not inner:
-            return
-        key, held = draw.choice(inner)
-        if not isinstance(held, dict | list) or not held or draw.random() < 0.2:
-            value[key] = draw.choice(HOSTILE)
-            return
-        value = held
-
-
-@pytest.mark.parametrize(
-    ("path", "below"),
-    [
-        ("a/b.jpg", True),
-        ("a/..b/c", True),
-        ("", True),
-        ("/a", False),
-        ("..", False),
-        ("a/../../b", False),
-        ("a\0", False),
-    ],
-)
-def test_what_stays_below_a_folder(path: str, below: bool) -> None:
-    assert is_below(path) == below
-
-
 # ---------------------------------------------------------------------------------------------- behind URLs
 
 
@@ -436,7 +381,7 @@ def server(sources: Path) -> Iterator[Server]:
         yield started
 
 
-@pytest.mark.parametrize("name", ["photos.tar", "photos.zip", "train-{0..1}.tar"])
+@pytest.mark.parametrize("name", ["photos.zip", "train-{0..1}.tar"])
 def test_a_run_that_resumes_fetches_only_what_it_packs(
     server: Server, sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -453,31 +398,22 @@ def test_a_run_that_resumes_fetches_only_what_it_packs(
 def test_no_secret_of_a_url_is_in_a_file(
     server: Server, tmp_path: Path, opens: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither a signature nor a password, of a job that was stopped or is finished; a new signature resumes it."""
+    """Neither a signature nor a password, of a job that was stopped or is finished; a new signature resumes it, and
+    another query scans again."""
     limit_spools(monkeypatch, 1)
-    secrets, store = ("hush-hush", "0therSignature"), tmp_path / "store"
-    url = f"{server.url.replace('://', '://me:pa55word@')}/files/photos.tar"
-    stop("pack", *SMALL, f"{url}?X-Amz-Signature={secrets[0]}", store)
-    _no_secret(store, (*secrets, "pa55word"))
-    opens.clear()
-    pack(f"{url}?X-Amz-Signature={secrets[1]}", store, *SMALL)
-    _no_secret(store, (*secrets, "pa55word"))
+    store, url = tmp_path / "store", f"{server.url.replace('://', '://me:pa55word@')}/files/photos.tar"
+    for secret, run in (("hush-hush", stop), ("0therSignature", pack_again)):
+        opens.clear()
+        run("pack", *SMALL, f"{url}?X-Amz-Signature={secret}", store)
+        written = b"".join(path.read_bytes() for path in store.rglob("*") if path.is_file())
+        for one in (b"hush-hush", b"0therSignature", b"pa55word"):
+            assert written
+            assert one not in written
     assert opens == []
-
-
-def test_another_query_scans_again(server: Server, tmp_path: Path, opens: list[str]) -> None:
-    stop("pack", *SMALL, f"{server.url}/files/photos.tar?version=1", tmp_path / "store")
+    stop("pack", *SMALL, f"{server.url}/files/photos.tar?version=1", tmp_path / "other")
     opens.clear()
-    run_here("pack", "--quiet", "--workers", 0, *SMALL, f"{server.url}/files/photos.tar?version=2", tmp_path / "store")
+    quiet("pack", *SMALL, f"{server.url}/files/photos.tar?version=2", tmp_path / "other")
     assert opens == [f"{server.url}/files/photos.tar?version=2"]
-
-
-def _no_secret(folder: Path, secrets: tuple[str, ...]) -> None:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    assert files
-    for path in files:
-        for secret in secrets:
-            assert secret.encode() not in path.read_bytes(), f"{path} has {secret}"
 
 
 def test_nothing_is_saved_of_files_without_a_version(

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from draws import same_distribution
-from pictures import picture, save
+from pictures import encoded, picture, save
 from readers_by_docs import StoreByDocs
-from reading import SOAK
-from running import reader_of, run_here, stop_of
+from running import reader_of, run_here
 
 import rawpack
 from rawpack import DamagedStoreError, Reader, StoreError, UsageError
@@ -56,9 +55,8 @@ def test_each_format_holds_all_texts_of_a_sample(format: str, tmp_path: Path) ->
     reader = Reader(store, verify=True)
     assert [sample["captions"] for sample in reader] == CAPTIONS
     assert list(reader.column("captions")) == CAPTIONS
-    for workers in (0, 1) if SOAK or format == "memmap" else (0,):  # columns are not in shards
-        batches = reader.batches(4, fields=["n", "captions"], workers=workers)
-        assert [batch["captions"] for batch in batches] == [CAPTIONS[:4], CAPTIONS[4:]]
+    batches = reader.batches(4, fields=["n", "captions"], workers=int(format == "memmap"))  # columns are not in shards
+    assert [batch["captions"] for batch in batches] == [CAPTIONS[:4], CAPTIONS[4:]]
     assert reader.select(where="len(captions) > 2").column("n").tolist() == [3, 5]
     assert "captions" not in next(iter(reader.batches(2, fields=None, image_size=8, workers=0)))
     ran = run_here("inspect", "--verify", store)
@@ -69,42 +67,38 @@ def test_each_format_holds_all_texts_of_a_sample(format: str, tmp_path: Path) ->
 
 
 def test_what_is_done_to_a_store_keeps_all_texts(tmp_path: Path) -> None:
+    """Appends, conversions, subsets, merges and exports, in which they are lists for other programs, too: JSON arrays
+    in the listing and in WebDataset's .json, a column of lists in Parquet."""
+    parquet = pytest.importorskip("pyarrow.parquet")
     store = packed(tmp_path)
     rawpack.append(listing(tmp_path, [["new"], []], "more.jsonl", first=6), store, workers=0)
     every = [*CAPTIONS, ["new"], []]
     assert captions_of(store) == every
     rawpack.convert(store, tmp_path / "to", format="hdf5", workers=0)
-    rawpack.convert(tmp_path / "to", tmp_path / "back", format="memmap", workers=0)
-    assert (captions_of(tmp_path / "to"), captions_of(tmp_path / "back")) == (every, every)
+    assert captions_of(tmp_path / "to") == every
     rawpack.subset(store, tmp_path / "some", where="len(captions) == 0", workers=0)
     assert captions_of(tmp_path / "some") == [[], []]
-    rawpack.merge([store, tmp_path / "back"], tmp_path / "both", prefix="names", workers=0)
+    rawpack.merge([store, tmp_path / "to"], tmp_path / "both", prefix="names", format="memmap", workers=0)
     assert captions_of(tmp_path / "both") == every * 2
     for to in ("files", "webdataset", "parquet"):
         rawpack.export(store, tmp_path / to, to=to, workers=0)
-    rawpack.pack(tmp_path / "files/metadata.jsonl", tmp_path / "from_files", key_column="key", size="keep", workers=0)
-    fields = {"json.captions": "str[?]"}
-    rawpack.pack(tmp_path / "webdataset", tmp_path / "from_webdataset", fields=fields, size="keep", workers=0)
-    rawpack.pack(tmp_path / "parquet", tmp_path / "from_parquet", size="keep", workers=0)
-    for to in ("files", "webdataset", "parquet"):
-        assert captions_of(tmp_path / f"from_{to}") == every, to
-
-
-def test_exports_have_lists_as_other_programs_read_them(tmp_path: Path) -> None:
-    """JSON arrays in the listing and in WebDataset's .json, a column of lists in Parquet."""
-    parquet = pytest.importorskip("pyarrow.parquet")
-    store = packed(tmp_path)
-    for to in ("files", "webdataset", "parquet"):
-        rawpack.export(store, tmp_path / to, to=to, workers=0)
     lines = map(json.loads, (tmp_path / "files/metadata.jsonl").read_text().splitlines())
-    assert [line["captions"] for line in lines] == CAPTIONS
+    assert [line["captions"] for line in lines] == every
     with tarfile.open(next((tmp_path / "webdataset").rglob("*.tar"))) as tar:
         members = [json.load(tar.extractfile(one)) for one in tar if one.name.endswith(".json")]  # type: ignore[arg-type]
-    assert [member["captions"] for member in members] == CAPTIONS
+    assert [member["captions"] for member in members] == every
     table = parquet.read_table(next((tmp_path / "parquet").rglob("*.parquet")))
-    assert table["captions"].to_pylist() == CAPTIONS
+    assert table["captions"].to_pylist() == every
     features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
     assert features["captions"] == {"feature": {"dtype": "string", "_type": "Value"}, "_type": "Sequence"}
+    exported: dict[str, dict[str, Any]] = {
+        "files/metadata.jsonl": {"key_column": "key"},
+        "webdataset": {"fields": {"json.captions": "str[?]"}},
+        "parquet": {},
+    }
+    for source, options in exported.items():
+        rawpack.pack(tmp_path / source, tmp_path / source[0], size="keep", workers=0, **options)
+        assert captions_of(tmp_path / source[0]) == every, source
 
 
 def test_new_captions_for_a_store(tmp_path: Path) -> None:
@@ -145,7 +139,7 @@ def test_lists_of_texts_from_python_csv_and_json(tmp_path: Path) -> None:
     assert list(Reader(tmp_path / "e").column("raw")) == ['["a", "b"]', "", '["\\u00fc"]']
 
 
-@pytest.mark.parametrize("value", [None, "a", ["a", 1], ["a", None], [["a"]]])
+@pytest.mark.parametrize("value", [None, "a", ["a", None], [["a"]]])
 def test_a_sample_without_a_list_of_texts_is_rejected(value: Any, tmp_path: Path) -> None:
     data = [{"image": picture(8, 8, k), "t": t} for k, t in enumerate([["a"], value])]
     rawpack.pack(data, tmp_path / "store", workers=0, max_rejects=1)
@@ -167,7 +161,7 @@ def test_older_readers_refuse_lists_of_texts_by_name(tmp_path: Path, monkeypatch
     assert list(Reader(plain).column("captions")) == ["a"] * 6
 
 
-@pytest.mark.parametrize("bad", [b'["a"', b'"ab"', b"[1,2]", b'["\xff"]', b"\xff", b""])
+@pytest.mark.parametrize("bad", [b'["a"', b"[1,2]", b'["\xff"]', b""])
 def test_a_column_that_is_not_json_is_damage(bad: bytes, tmp_path: Path) -> None:
     """Whatever the bytes are: the error names the field and the row."""
     store = packed(tmp_path, [["abc"]])
@@ -196,9 +190,8 @@ def change_records(store: Path, files: list[Path]) -> None:
 
 def drawn(reader: Reader, epoch: int, **options: Any) -> dict[int, str]:
     """What is drawn for each sample in an epoch."""
-    batches = reader.batches(
-        options.pop("batch_size", 3), fields=["n", "captions"], transform=[OneText("captions")], **options
-    )
+    size = options.pop("batch_size", 3)
+    batches = reader.batches(size, fields=["n", "captions"], transform=[OneText("captions")], **options)
     batches.set_epoch(epoch)
     return {int(n): text for batch in batches for n, text in zip(batch["n"], batch["captions"], strict=True)}
 
@@ -209,12 +202,7 @@ def test_a_draw_depends_on_seed_epoch_and_sample_only(tmp_path: Path) -> None:
     first = drawn(reader, 0, workers=0)
     assert first[1] == ""
     assert all(first[n] in texts for n, texts in enumerate(CAPTIONS) if texts)
-    for options in (
-        {"batch_size": 1},
-        {"shuffle": True},
-        {"workers": 2},
-        {"workers": rawpack.Workers(1, backend="thread")},
-    ):
+    for options in ({"batch_size": 1}, {"shuffle": True}, {"workers": 2}):
         assert drawn(reader, 0, **{"workers": 0, **options}) == first
     epochs = [drawn(reader, epoch, workers=0) for epoch in range(8)]
     assert len({tuple(one.items()) for one in epochs}) > 1
@@ -228,11 +216,8 @@ def test_a_draw_depends_on_seed_epoch_and_sample_only(tmp_path: Path) -> None:
 
 def test_all_texts_are_drawn_alike(tmp_path: Path) -> None:
     """Over many samples of an epoch, and over many epochs of a sample."""
-    store = tmp_path / "store"
-    texts = ["0", "1", "2", "3", "4"]
-    reader = reader_of(
-        [{"image": np.zeros((2, 2, 3), np.uint8), "n": k, "captions": texts} for k in range(2000)], store, workers=0
-    )
+    one = {"image": np.zeros((2, 2, 3), np.uint8), "captions": ["0", "1", "2", "3", "4"]}
+    reader = reader_of([{**one, "n": k} for k in range(1000)], tmp_path / "store", workers=0)
     once = [int(text) for text in drawn(reader, 0, workers=0, batch_size=500).values()]
     batches = reader.batches(1, fields=["captions"], transform=[OneText("captions")], workers=0, sampler=[7])
     often = []
@@ -248,9 +233,8 @@ def test_for_validation_a_text_is_fixed(tmp_path: Path) -> None:
     """`at=` takes the same one always, and the last one of samples that have fewer."""
     reader = Reader(packed(tmp_path))
     for at, wanted in ((0, ["a cat", "", "one", "b"]), (2, [CAPTIONS[0][1], "", "one", "c" * 500])):
-        batches = reader.batches(
-            4, fields=["captions", "image"], transform=[CenterCrop(8), OneText("captions", at=at)], workers=0
-        )
+        steps = [CenterCrop(8), OneText("captions", at=at)]
+        batches = reader.batches(4, fields=["captions", "image"], transform=steps, workers=0)
         for _ in range(2):
             assert next(iter(batches))["captions"] == wanted
 
@@ -258,12 +242,8 @@ def test_for_validation_a_text_is_fixed(tmp_path: Path) -> None:
 def test_a_resumed_epoch_goes_on_with_the_same_draws(tmp_path: Path) -> None:
     """From a position that was saved within an epoch."""
     reader = Reader(packed(tmp_path))
-    options: dict[str, Any] = {
-        "fields": ["captions"],
-        "transform": [OneText("captions")],
-        "shuffle": True,
-        "workers": 0,
-    }
+    options: dict[str, Any] = {"fields": ["captions"], "transform": [OneText("captions")], "shuffle": True}
+    options["workers"] = 0
     batches = reader.batches(2, **options)
     batches.set_epoch(3)
     iterator = iter(batches)
@@ -277,18 +257,13 @@ def test_a_resumed_epoch_goes_on_with_the_same_draws(tmp_path: Path) -> None:
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     """A field that is not in the batch, or has no lists of texts, and a position that is none."""
     reader = Reader(packed(tmp_path))
-    with pytest.raises(
-        UsageError, match=r"OneText\('captions'\): the batch has no field 'captions'.*name it in fields="
-    ):
+    with pytest.raises(UsageError, match=r"OneText\('captions'\): the batch has no field 'captions'.*in fields="):
         reader.batches(2, fields=["n"], transform=[OneText("captions")])
     for name in ("n", "key"):
         with pytest.raises(UsageError, match="and no list of texts: leave the step out"):
             reader.batches(2, fields=[name], transform=[OneText(name)])
-    for at in (-1, 1.5, True, "0"):
-        with pytest.raises(UsageError, match="is a position"):
-            OneText("captions", at=at)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="needs the name of a field"):
-        OneText(["captions"])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="is a position"):
+        OneText("captions", at=-1)
 
 
 # ---------------------------------------------------------------------------------------------- JSON
@@ -323,18 +298,6 @@ def test_a_json_list_that_is_none(text: str, fault: str, tmp_path: Path) -> None
     assert (ran.code, "list.json" in ran.err, fault in ran.err) == (2, True, True), ran.err
 
 
-def test_coco_captions_name_what_is_wrong(tmp_path: Path) -> None:
-    """An annotation of an image that is not there; masks, which captions do not have."""
-    image = {"id": 1, "file_name": save(tmp_path / "0.png", picture(8, 8, 0)).name}
-    file = tmp_path / "captions_val.json"
-    file.write_text(json.dumps({"images": [image], "annotations": [{"image_id": 2, "id": 0, "caption": "a"}]}))
-    assert "$.annotations[0] of image 2: there is no such image" in stop_of("pack", file, tmp_path / "store")
-    file.write_text(json.dumps({"images": [image], "annotations": [{"image_id": 1, "id": 0, "caption": "a"}]}))
-    assert "has captions, and no objects for masks" in stop_of(
-        "pack", "--field", "semantic:mask", file, tmp_path / "store"
-    )
-
-
 def test_img2dataset_tables_are_one_listing(tmp_path: Path) -> None:
     """A column may be empty in one of them, and in another order; each has all columns. Rows without a file are left
     out, and counted."""
@@ -358,8 +321,7 @@ def test_img2dataset_tables_with_few_images(done: tuple[int, ...], tmp_path: Pat
     """Tables may have fewer images than there are tables."""
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     (tmp_path / "i2d").mkdir()
-    save(tmp_path / "0.png", picture(8, 8, 0))
-    image = (tmp_path / "0.png").read_bytes()
+    image = encoded(picture(8, 8, 0))
     for k, count in enumerate(done):
         columns = {
             "key": [f"{k}{i}" for i in range(3)],
@@ -369,26 +331,25 @@ def test_img2dataset_tables_with_few_images(done: tuple[int, ...], tmp_path: Pat
         }
         parquet.write_table(pa.table(columns), tmp_path / f"i2d/{k:05d}.parquet")
     rawpack.pack(tmp_path / "i2d", tmp_path / "store", workers=0)
-    keys = [one["key"] for one in Reader(tmp_path / "store")]
-    assert keys == [f"{k}{i}" for k, count in enumerate(done) for i in range(count)]
-
-
-def _flickr(tmp_path: Path, text: str) -> Path:
-    for i in range(3):
-        save(tmp_path / f"flickr/{i}.png", picture(20, 30, i))
-    (tmp_path / "results.csv").write_text(text)
-    return tmp_path / "results.csv"
+    assert Reader(tmp_path / "store").column("key") == [f"{k}{i}" for k, count in enumerate(done) for i in range(count)]
 
 
 @pytest.mark.parametrize(
-    "rows", ["0.png,a,x\n0.png,b,x\n1.png,a,y\n", "0.png,a,x\n0.png,a,x\n", "0.png,a,x\n0.png,a,y\n"]
+    ("rows", "texts"),
+    [
+        ("0.png,a,x\n0.png,b,x\n", None),
+        ("0.png,a,x\n0.png,a,x\n", None),
+        ("0.png,a,x\n0.png,a,y\n", ["x", "y"]),
+    ],
 )
-def test_images_that_are_there_twice_are_still_a_fault(tmp_path: Path, rows: str) -> None:
+def test_images_that_are_there_twice_are_still_a_fault(tmp_path: Path, rows: str, texts: list[str] | None) -> None:
     """With two labels, or the same text again: that is no further caption. With another text, it is one."""
-    file = _flickr(tmp_path, f"path,label,text\n{rows}")
-    if rows.count("\n") == 2 and rows.endswith("a,y\n"):
-        source = open_source(file, images=tmp_path / "flickr")
-        assert source[0].fields["text"] == ["x", "y"]
+    for i in range(2):
+        save(tmp_path / f"{i}.png", picture(8, 8, i))
+    file = tmp_path / "results.csv"
+    file.write_text(f"path,label,text\n{rows}")
+    if texts:
+        assert open_source(file)[0].fields["text"] == texts
         return
     with pytest.raises(UsageError, match=r"is on line 2 already, and keys must be unique"):
-        open_source(file, images=tmp_path / "flickr")
+        open_source(file)

@@ -126,16 +126,6 @@ class TestPairs(SourceConformance):
         return True
 
 
-class TestListedPairs(TestListing):
-    def open(self, folder: Path) -> Table:
-        super().open(folder)
-        return open_source(folder / "source" / "set.csv", fields={"mask": "image"})
-
-    def change(self, folder: Path) -> bool:
-        write_again(folder / "source" / "mask 0.png")
-        return True
-
-
 class TestPairsInHdf5(SourceConformance):
     """Arrays whose channels come first, and image files."""
 
@@ -305,11 +295,6 @@ class TestStores(SourceConformance):
         classes = source.info.classes
         assert classes == ("a", "b", "c")
         assert [classes[int(source[i].fields["label"])] for i in range(10)] == [*"aaabb", *"bbbcc"]  # type: ignore[arg-type]
-
-
-class TestSubset(TestStore):
-    def open(self, folder: Path) -> Table:
-        return super().open(folder).take(np.array([1, 3, 4])).with_classes(["b"])
 
 
 class TestView(TestFolder):

@@ -27,23 +27,24 @@ from rawpack_packer.testing import SourceConformance
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")
 _HEIGHT, _WIDTH = 6, 9
+_FRAME = np.dtype((np.uint16, (_HEIGHT, _WIDTH, 1)))
 _PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
 
 
 class TapeSource:
-    """A source of one's own, with the members of `Source` and no more: a file of frames of 54 bytes, one after another.
-    A frame that begins with 255 is a drop-out."""
+    """A source of one's own, with the members of `Source` and no more: a file of frames of 16 bits, one after another.
+    A frame that begins with 65,535 is a drop-out."""
 
     def __init__(self, path: Any, /, *, speed: int | None = None, progress: Any = None) -> None:
         self._path, self._speed = Path(path), speed or 1
         found = self._path.stat()
-        self._range = range(0, found.st_size // (_HEIGHT * _WIDTH), self._speed)
+        self._range = range(0, found.st_size // _FRAME.itemsize, self._speed)
         self._state = found.st_size, found.st_mtime_ns
         self.info = SourceInfo(
             kind="tape",
             root=str(self._path),
-            fields={"at": FieldKind("int64")},
-            image=ImageKind("uint8", (_HEIGHT, _WIDTH, 1)),
+            fields={"at": FieldKind("int64"), "mask": FieldKind("uint16", (_HEIGHT, _WIDTH, 1), mask=True)},
+            image=ImageKind("uint16", (_HEIGHT, _WIDTH, 1)),
             noun="frame",
         )
 
@@ -52,12 +53,10 @@ class TapeSource:
 
     def __getitem__(self, i: int, /) -> Item:
         key, at = self.key(i), self._range[i]
-        with self._path.open("rb") as tape:
-            tape.seek(at * _HEIGHT * _WIDTH)
-            frame = np.frombuffer(tape.read(_HEIGHT * _WIDTH), np.uint8).reshape(_HEIGHT, _WIDTH, 1)
-        if frame[0, 0, 0] == 255:
+        (frame,) = np.fromfile(self._path, _FRAME, count=1, offset=at * _FRAME.itemsize)
+        if frame[0, 0, 0] == 65535:
             raise DecodeError("damaged", "a drop-out of the tape")
-        return Item(key, frame, {"at": at})
+        return Item(key, frame, {"at": np.array(at), "mask": frame})
 
     def key(self, i: int, /) -> str:
         if not 0 <= i < len(self):
@@ -75,13 +74,13 @@ class TapeSource:
         return np.array([self._state], np.int64)
 
 
-FRAMES = np.random.default_rng(0).integers(0, 250, (8, _HEIGHT, _WIDTH, 1), np.uint8)
+FRAMES = np.random.default_rng(0).integers(0, 65000, (8, _HEIGHT, _WIDTH, 1), np.uint16)
 
 
 def write_tape(path: Path) -> Path:
     if not path.exists():
         frames = FRAMES.copy()
-        frames[6, 0, 0] = 255
+        frames[6, 0, 0] = 65535
         path.write_bytes(frames.tobytes())
     return path
 
@@ -115,7 +114,8 @@ def test_a_source_is_one_class_and_one_row(tmp_path: Path) -> None:
     reader = Reader(tmp_path / "store")
     kept = [i for i in range(8) if i != 6]
     assert [reader[n]["at"] for n in range(7)] == kept
-    np.testing.assert_array_equal([reader[n]["image"] for n in range(7)], FRAMES[kept])
+    for name in ("image", "mask"):
+        np.testing.assert_array_equal([one[name] for one in reader], FRAMES[kept])
     assert '"reason":"damaged"' in (tmp_path / "store" / "rejects.jsonl").read_text().replace(" ", "")
 
 
@@ -166,6 +166,28 @@ class TestKindOfThePage(SourceConformance):
         (tmp_path / "labels.json").write_text("[]")
         with pytest.raises(UsageError, match=r"labels\.json is not an object of file names and classes"):
             open_source(tmp_path)
+
+
+class Swapped(TapeSource):
+    """In the byte order that this machine has not."""
+
+    def __getitem__(self, i: int, /) -> Item:
+        item = super().__getitem__(i)
+        return Item(item.key, swapped(item.image), {name: swapped(value) for name, value in item.fields.items()})
+
+
+def swapped(values: Any) -> NDArray[Any]:
+    return np.asarray(values).astype(np.asarray(values).dtype.newbyteorder())
+
+
+@pytest.mark.parametrize(("layout", "size"), [("memmap", "8x10"), ("hdf5", "keep")])
+def test_a_source_may_have_any_byte_order(layout: str, size: str, tmp_path: Path) -> None:
+    """Images, masks and numbers are the same values whichever byte comes first in them."""
+    options: dict[str, Any] = {"format": layout, "size": size, "workers": 0, "max_rejects": 1}
+    for kind in (TapeSource, Swapped):
+        rawpack_packer.pack(kind(write_tape(tmp_path / "a.tape")), tmp_path / kind.__name__, **options)
+    for one, other in zip(Reader(tmp_path / "TapeSource"), Reader(tmp_path / "Swapped"), strict=True):
+        assert all(np.array_equal(one[name], other[name]) for name in ("image", "mask", "at"))
 
 
 class Shaky(TapeSource):

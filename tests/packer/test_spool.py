@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import subprocess
@@ -13,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -76,21 +74,6 @@ def test_room_is_made_by_what_was_not_needed_for_the_longest_time(server: Server
         assert read(spool, c) == server.files["c.tar"]
         assert fetched(tmp_path) == {"a.tar", "c.tar"}
     assert not spool.is_full()
-
-
-def test_a_file_that_this_user_may_not_read(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that another user has fetched ends in an error that names the spool."""
-    spool, a, real = Spool(tmp_path, MANY), found(server, "a.tar"), os.open
-    read(spool, a)
-
-    def refuses(path: Any, flags: int, *args: Any, **named: Any) -> int:
-        if str(path).endswith("a.tar"):
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return real(path, flags, *args, **named)
-
-    monkeypatch.setattr("os.open", refuses)
-    with pytest.raises(PackError, match=f"cannot be kept in {tmp_path}: Permission denied"):
-        read(spool, a)
 
 
 def test_a_process_that_keeps_the_lock(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,11 +135,11 @@ def packed(values: NDArray[Any], bits: int) -> bytes:
 
 
 def chosen(bits: int) -> list[Layout]:
-    """What must be read, as it is mostly stored, and of all other layouts each fifth, or each eleventh of the depths
+    """What must be read, as it is mostly stored, and of all other layouts each fifth, or each 17th of the depths
     that are also compressed, from another one on for each depth; all of them in a soak test."""
     every = list(layouts(bits))
     plain = [one for one in every if as_kind(one) in READ and one == replace(one, **PLAIN)]
-    step = 11 if bits in (8, 16) else 5
+    step = 17 if bits in (8, 16) else 5
     return every if SOAK else list(dict.fromkeys(plain + every[bits % step :: step]))
 
 
@@ -152,7 +152,7 @@ def as_kind(layout: Layout) -> tuple[str, int, tuple[int, ...], int]:
     return layout.photometric, layout.samples, layout.extra, layout.bits
 
 
-@pytest.mark.parametrize("bits", range(1, 17))
+@pytest.mark.parametrize("bits", range(1, 17) if SOAK else [1, 2, 4, 7, 8, 12, 13, 16])
 def test_a_tiff_is_read_right_or_refused(bits: int) -> None:
     """Of each color, depth, order of bytes and compression, with and without alpha, in strips, tiles and planes."""
     wrong, read = [], set()
@@ -174,12 +174,10 @@ def test_a_tiff_is_read_right_or_refused(bits: int) -> None:
     assert {case for case in READ if case[-1] == bits} <= read
 
 
-@pytest.mark.parametrize("planar", [False, True])
-@pytest.mark.parametrize("bits", [8, 16])
-@pytest.mark.parametrize("photometric", ["rgb", "separated"])
-def test_planes_are_read(photometric: str, bits: int, planar: bool) -> None:
+@pytest.mark.parametrize(("photometric", "bits"), [("rgb", 8), ("rgb", 16), ("separated", 8), ("separated", 16)])
+def test_planes_are_read(photometric: str, bits: int) -> None:
     """RGB and CMYK in strips and tiles, with their samples side by side or in planes, in either byte order."""
-    for tiled, big_endian in itertools.product(*((False, True),) * 2):
+    for planar, tiled, big_endian in itertools.product(*((False, True),) * 3):
         layout = Layout(photometric, COLORS[photometric], (), bits, planar, tiled, big_endian, "adobe_deflate", True)
         values = stored(layout)
         data = written(values, layout)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
 import sys
-import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import numpy as np
 import pytest
 from deadly_videos import dying
 from folders import rejects_of
-from reading import SOAK
 from running import run_here
 from videos import av, encode, looked_through_here, number_of  # noqa: F401
 
@@ -74,9 +71,8 @@ def packets(path: Path) -> list[tuple[int, int]]:
 
 
 SOUND = {
-    "closed.mp4": ("libx264", CLOSED), "open.mp4": ("libx264", OPEN), "open.mkv": ("libx264", OPEN),
-    "mpeg4.mp4": ("mpeg4", GROUPS), "mpeg2.mkv": ("mpeg2video", GROUPS), "ffv1.mkv": ("ffv1", {"g": "12"}),
-    "open hevc.mkv": ("libx265", {"preset": "ultrafast", "x265-params": HEVC}),
+    "closed.mp4": ("libx264", CLOSED), "open.mkv": ("libx264", OPEN), "mpeg4.mp4": ("mpeg4", GROUPS),
+    "ffv1.mkv": ("ffv1", {"g": "12"}), "open hevc.mkv": ("libx265", {"preset": "ultrafast", "x265-params": HEVC}),
 }  # fmt: skip
 
 
@@ -121,12 +117,7 @@ OPEN_15 = {"x264-params": "keyint=15:min-keyint=15:open-gop=1:bframes=3:b-adapt=
 
 @here
 @pytest.mark.parametrize(
-    ("leading", "name"),
-    [
-        pytest.param(leading, name, marks=() if leading == (number % 2 == 1) else pytest.mark.soak)
-        for leading in (False, True)
-        for number, name in enumerate(("x.mkv", "x.mp4", "x.ts", "counted.h264"))
-    ],
+    ("name", "leading"), [("x.mkv", False), ("x.mp4", True), ("x.ts", False), ("counted.h264", True)]
 )
 def test_a_cut_in_an_open_group_costs_no_sound_frame(tmp_path: Path, name: str, leading: bool) -> None:
     """H.264 that was cut without encoding lists, and is told to forget, pictures from before the cut that no picture
@@ -186,40 +177,34 @@ def test_what_is_missing_behind_a_cut_is_told_once(tmp_path: Path, name: str) ->
     assert isinstance(found[-1], tuple)
     assert found[-1][0] == "truncated"
     assert len(found) - len(kept) <= 4
-    source = open_source(path)
     ran = run_here("pack", "--quiet", "--size", "16", "--workers", 0, path, tmp_path / "store")
     assert (ran.code, "1 of 1 video cannot be read in full" in ran.err) == (1, True), ran.err
     assert f"--max-rejects {math.ceil(100 * (1 - offset / len(data)))}% packs the rest" in ran.err
     assert not (tmp_path / "store").exists()
-    for options, cut in (
-        ({"frame_step": 7}, True), ({"fps": "5"}, True), ({"start": "9:00"}, True), ({"end": "0.5"}, False),
-        ({"max_frames": 5}, False), ({"end": "9:00"}, True),
-    ):  # fmt: skip
+    for options, cut in (({"frame_step": 7}, True), ({"start": "9:00"}, True), ({"end": "0.5"}, False)):
         source = open_source(path, **options)
         containers = source.containers
         assert containers is not None
         assert containers.stands.tolist() == [len(source) - 1 if cut else -1], options
 
 
-KINDS = {
-    "x.mkv": "libx264", "x.webm": "libvpx", "x.avi": "mjpeg", "of counted frames.avi": "libx264", "x.mp4": "libx264",
-    "x.mov": "mpeg4",
-}  # fmt: skip
-
-
 @here
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("share", [0.1, 0.6])
-def test_a_cut_file_counts_by_what_its_container_lacks(tmp_path: Path, name: str, share: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "codec", "share"),
+    [
+        ("x.mkv", "libx264", 0.1), ("x.webm", "libvpx", 0.6), ("x.avi", "mjpeg", 0.1), ("x.mp4", "libx264", 0.6),
+        ("of counted frames.avi", "libx264", 0.6),
+    ],
+)  # fmt: skip
+def test_a_cut_file_counts_by_what_its_container_lacks(tmp_path: Path, name: str, codec: str, share: float) -> None:
     """However little is left of a file, it counts as large as it was; and of what can be read the part is missing that
     was cut off, up to a group of frames that its decoder holds back."""
-    codec = KINDS[name]
     path = encode(tmp_path / name, codec, COUNT, format="yuvj420p" if codec == "mjpeg" else "yuv420p")
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
     found = open_source(path).containers
     assert found is not None
-    listed = path.suffix in (".mp4", ".mov")  # at its end, so nothing can be read; and no part says how long that is
+    listed = path.suffix == ".mp4"  # at its end, so nothing can be read; and no part says how long that is
     assert found.bytes.tolist() == [data.rindex(b"moov") - 4 if listed else len(data)]
     assert found.missing.tolist() == ([1] if listed else [pytest.approx(1 - share, abs=0.15)])
     assert found.missing[0] >= 1 - share
@@ -285,18 +270,12 @@ def test_behind_a_hole_in_the_container_nothing_is_kept(tmp_path: Path) -> None:
 
 def sound_file(path: Path) -> None:
     """A file with sound alone, that calls itself a video."""
-    with wave.open(str(path.with_suffix(".wav")), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(8000)
-        file.writeframes(bytes(16000))
-    with av.open(str(path.with_suffix(".wav"))) as source, av.open(str(path), "w", format="matroska") as target:
-        stream = target.add_stream_from_template(source.streams.audio[0])
-        for packet in source.demux(audio=0):
-            if packet.size:
-                packet.stream = stream
-                target.mux(packet)
-    path.with_suffix(".wav").unlink()
+    with av.open(str(path), "w", format="matroska") as file:
+        stream = file.add_stream("pcm_s16le", rate=8000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 8000), np.int16), layout="mono")
+        frame.sample_rate = 8000
+        file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
 
 
 def test_what_is_no_video_is_one_reject(tmp_path: Path) -> None:
@@ -323,8 +302,6 @@ def test_what_is_no_video_is_one_reject(tmp_path: Path) -> None:
     assert {reject["key"]: reject["reason"] for reject in rejects} == expected
     assert set(expected.values()) <= set(REASONS)
     assert len(Reader(store)) == 4
-    summary = json.loads(run_here("pack", "--json", "--size", "16", "--max-rejects", "100%", folder, store).out)
-    assert summary["samples"] + summary["rejects"] == summary["seen"]
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs child processes")
@@ -346,12 +323,8 @@ def test_a_video_that_kills_ffmpeg_costs_itself(tmp_path: Path) -> None:
     assert source.info.read_again == 0
 
 
-KILLS = (signal.SIGTERM, signal.SIGKILL)
-
-
 @linux
-@pytest.mark.parametrize("number", KILLS[: 2 if SOAK else 1])
-def test_a_process_that_is_killed_once_costs_nothing(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_process_that_is_killed_once_costs_nothing(tmp_path: Path) -> None:
     """The video is read again in a process of its own; the job is that of an undisturbed run, and only the summary
     counts it."""
     folder, noted = three_videos(tmp_path / "source"), tmp_path / "killed"
@@ -359,7 +332,7 @@ def test_a_process_that_is_killed_once_costs_nothing(tmp_path: Path, number: sig
     def once() -> None:
         if not noted.exists():
             noted.touch()
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     with dying(once):
         source = open_source(folder)
@@ -372,13 +345,12 @@ def test_a_process_that_is_killed_once_costs_nothing(tmp_path: Path, number: sig
 
 
 @linux
-@pytest.mark.parametrize("number", KILLS[0 if SOAK else 1 :])
-def test_a_process_that_is_killed_twice_stops_the_job(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_process_that_is_killed_twice_stops_the_job(tmp_path: Path) -> None:
     """Nothing is known of the video then: it is named, and no reject."""
     folder = three_videos(tmp_path)
     with (
-        dying(lambda: os.kill(os.getpid(), number)),
-        pytest.raises(PackError, match=f"deadly.mp4 died twice, now by {number.name}: .* memory"),
+        dying(lambda: os.kill(os.getpid(), signal.SIGKILL)),
+        pytest.raises(PackError, match=r"deadly\.mp4 died twice, now by SIGKILL: .* memory"),
     ):
         open_source(folder)
 

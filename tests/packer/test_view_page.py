@@ -13,11 +13,10 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
-from folders import files_of, overwrite
+from folders import overwrite
 from pictures import picture, save
 from PIL import Image
-from running import FORMATS, Packed, pack, run_here
-from store_server import serving
+from running import pack, run_here
 from videos import encode, looked_through_here  # noqa: F401 - a fixture
 
 import rawpack
@@ -64,8 +63,8 @@ def opened(browser: Any) -> Iterator[Any]:
     """`opened(stores, options)`: a tab that shows stores."""
     ends: list[Any] = []
 
-    def open_stores(*stores: Path | str, state: str = "", cache: Path | None = None, **options: Any) -> Any:
-        served = rawpack.view(stores, **({"cache": cache} if cache else {}))
+    def open_stores(*stores: Path, state: str = "", **options: Any) -> Any:
+        served = rawpack.view(stores)
         tab = Tab(browser, served.url + (f"#{state}" if state else ""), **options)
         ends.extend((tab, served))
         return tab.page
@@ -146,47 +145,26 @@ def test_scroll_filter_sort_and_classes(opened: Any, many: Path) -> None:
     assert "token" not in address
 
 
-def test_the_address_holds_the_state(opened: Any, many: Path) -> None:
-    """`--at`: another server shows the same."""
-    reader, state = Reader(many), "where=index+%3E+50&sort=random&seed=7&class=1"
-    count = sum(label == 1 for label in reader.column("label")[51:].tolist())
-    one, other = opened(many, state=state), opened(many, state=state)
-    for page in (one, other):
-        wait_for_total(page, f"{count} samples of 400")
-    assert keys_on(one) == keys_on(other) != sorted(keys_on(one))
-
-
 def test_a_sample_its_pixels_and_the_arrow_keys(opened: Any, many: Path) -> None:
+    """Arrows follow the order of the grid, which the address has."""
     reader = Reader(many)
-    page = opened(many)
-    page.click(".tile >> nth=3")
-    page.wait_for_selector(".stage img")
-    np.testing.assert_array_equal(shown(page, ".stage img"), reader[3]["image"])
+    page = opened(many, state="where=index+%3E+50&sort=random&seed=3")
+    page.wait_for_selector(".tile")
+    first, second = (int(row) for row in page.eval_on_selector_all(".tile", "all => all.map(t => t.dataset.row)")[:2])
+    page.click(".tile >> nth=0")
+    np.testing.assert_array_equal(shown(page, ".stage img"), reader[first]["image"])
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("() => location.hash.includes('row=4')")
-    page.wait_for_function("() => document.querySelector('.stage img').src.includes('row=4')")
-    np.testing.assert_array_equal(shown(page, ".stage img"), reader[4]["image"])
+    page.wait_for_function("row => location.hash.includes(`row=${row}`)", arg=second)
+    page.wait_for_function("row => document.querySelector('.stage img').src.includes(`row=${row}`)", arg=second)
+    np.testing.assert_array_equal(shown(page, ".stage img"), reader[second]["image"])
     page.keyboard.press("ArrowLeft")
-    page.wait_for_function("key => document.querySelector('main').innerText.includes(key)", arg=reader[3]["key"])
-    text = page.inner_text("main")
-    place = look(reader).where_is(3)["image"]
-    assert f"{place.file.name}, {place.bytes} bytes at {place.offset:,}" in text
-    assert reader[3]["key"] in text
+    page.wait_for_function("key => document.querySelector('main').innerText.includes(key)", arg=reader[first]["key"])
+    place = look(reader).where_is(first)["image"]
+    assert f"{place.file.name}, {place.bytes} bytes at {place.offset:,}" in page.inner_text("main")
     page.select_option("main select", "4")
     page.wait_for_function("() => document.querySelector('.stage img').getBoundingClientRect().width === 64")
     page.keyboard.press("Escape")
     page.wait_for_selector(".tile")
-
-
-def test_arrows_follow_the_order_of_the_grid(opened: Any, many: Path) -> None:
-    page = opened(many, state="sort=random&seed=3")
-    page.wait_for_selector(".tile")
-    rows = page.eval_on_selector_all(".tile", "tiles => tiles.slice(0, 3).map(tile => tile.dataset.row)")
-    page.click(".tile >> nth=0")
-    for row in rows[1:]:
-        page.wait_for_selector(".stage img")
-        page.keyboard.press("ArrowRight")
-        page.wait_for_function("row => new URLSearchParams(location.hash.slice(1)).get('row') === row", arg=row)
 
 
 def test_layers_and_several_images(opened: Any, tmp_path: Path) -> None:
@@ -215,55 +193,13 @@ def test_layers_and_several_images(opened: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(shown(page, "figure:nth-of-type(2) .stage img"), Scenes()[1]["right"])
 
 
-def test_classes_of_boxes_have_colors_and_legible_names(opened: Any, tmp_path: Path) -> None:
-    """A color for each class. Names are there from tiles of 200 pixels on, and then at
-    least 9 pixels high, however large the images are."""
-    save(tmp_path / "in" / "images" / "a.png", picture(600, 900, 1))
-    (tmp_path / "in" / "labels").mkdir()
-    lines = ["0 0.5 0.5 0.5 0.5", "1 0.3 0.3 0.1 0.1", "0 0.7 0.7 0.1 0.1", "2 0.2 0.8 0.1 0.1"]
-    (tmp_path / "in" / "labels" / "a.txt").write_text("\n".join(lines))
-    (tmp_path / "in" / "data.yaml").write_text("names: [dog, cat, owl]\ntrain: images\n")
-    store = pack(tmp_path / "in", tmp_path / "store", "--source", "yolo", "--size", "keep")
-    page = opened(store)
-    page.wait_for_selector(".tile svg rect")
-    colors = page.eval_on_selector_all(".tile svg rect", "all => all.map(one => getComputedStyle(one).stroke)")
-    assert colors[0] == colors[2]
-    assert len({*colors}) == 3
-    assert page.locator(".tile svg text").count() == 0
-    page = opened(store, state="side=208")
-    page.wait_for_selector(".tile svg text")
-    assert page.locator(".tile svg text").count() == 4
-    name = page.locator(".tile svg text").first
-    assert name.text_content() == "dog"
-    assert name.bounding_box()["height"] >= 9
-
-
-def test_a_sample_fills_the_window(opened: Any, tmp_path: Path) -> None:
-    """One that is smaller than it, too, in its proportions."""
-    save(tmp_path / "in" / "a.png", picture(60, 90, 1))
-    page = opened(pack(tmp_path / "in", tmp_path / "store", "--size", "keep"), state="screen=sample&row=0")
-    page.wait_for_selector(".stage img")
-    image = page.locator(".stage img").bounding_box()
-    assert image["width"] / image["height"] == pytest.approx(1.5, rel=0.01)
-    window = page.viewport_size
-    assert image["height"] > 0.6 * window["height"] or image["width"] > 0.8 * window["width"]
-    assert image["width"] <= window["width"]
-
-
 def test_masks_are_over_an_image_of_their_size_that_can_be_chosen(opened: Any, tmp_path: Path) -> None:
-    class Scenes:
-        def __len__(self) -> int:
-            return 2
-
-        def __getitem__(self, i: int) -> dict[str, Any]:
-            images = {"image": picture(40, 60, i), "near": picture(20, 30, i), "right": picture(40, 60, i + 9)}
-            return images | {"seg": np.full((40, 60), 1 + i, np.uint8)}
-
+    scene = {"image": picture(40, 60, 0), "near": picture(20, 30, 0), "right": picture(40, 60, 9)}
     fields = {"seg": "mask", "near": "image", "right": "image"}
-    rawpack.pack(Scenes(), tmp_path / "store", fields=fields, size="keep")
-    page = opened(tmp_path / "store", state="screen=sample&row=1")
+    samples = [scene | {"seg": np.full((40, 60), 1, np.uint8)}]
+    rawpack.pack(samples, tmp_path / "store", fields=fields, size="keep", workers=0)
 
-    def wait_for_masks_over(name: str) -> None:
+    def wait_for_masks_over(page: Any, name: str) -> None:
         """Over this image, and no other: the page is drawn anew after its address has changed."""
         page.wait_for_function(
             """name => [...document.querySelectorAll("main figure")].filter(one => one.querySelector("img.layer"))
@@ -271,22 +207,13 @@ def test_masks_are_over_an_image_of_their_size_that_can_be_chosen(opened: Any, t
             arg=name,
         )
 
+    page = opened(tmp_path / "store", state="screen=sample&row=0&over=near")  # of another size
+    wait_for_masks_over(page, "image")
     choice = page.get_by_label("masks over")
-    wait_for_masks_over("image")
     assert choice.locator("option").all_inner_texts() == ["image", "right"]
     choice.select_option("right")
-    wait_for_masks_over("right")
+    wait_for_masks_over(page, "right")
     assert state_of(page)["over"] == "right"
-    page.keyboard.press("Escape")
-    page.wait_for_selector(".tile")
-    assert "over" not in state_of(page)
-    page = opened(tmp_path / "store", state="screen=sample&row=0&over=right")
-    wait_for_masks_over("right")
-    page.get_by_label("masks over").select_option("image")
-    wait_for_masks_over("image")
-    assert "over" not in state_of(page)
-    page = opened(tmp_path / "store", state="screen=sample&row=0&over=near")  # of another size
-    wait_for_masks_over("image")
 
 
 def test_a_training_batch(opened: Any, many: Path) -> None:
@@ -313,10 +240,6 @@ def test_a_training_batch(opened: Any, many: Path) -> None:
     page.click("text=Back")
     page.wait_for_selector("#batch .tile:nth-child(9):focus")
     assert page.evaluate("location.hash") == address
-    enter(page, "[name=number]", "24")
-    page.wait_for_function("() => document.querySelector('#total')?.textContent.startsWith('batch 24 of 25')")
-    page.wait_for_selector('[name="Next batch"]:disabled')
-    assert page.is_enabled('[name="Previous batch"]')
     enter(page, "[name=number]", "700")
     page.wait_for_selector(".error >> text=the epoch has 25 batches")
     assert page.is_disabled('[name="Next batch"]')
@@ -343,17 +266,9 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     assert page.inner_text("#play") == "Play"
     row = int(page.input_value("#frame"))
     assert page.inner_text("#when") == f"frame {row + 1} of 12, {reader.column('pts_seconds')[row]:.3f} s"
-    page.eval_on_selector("#frame", "one => { one.value = 9; one.dispatchEvent(new Event('input')) }")
-    page.wait_for_function("key => document.querySelector('main table').innerText.includes(key)", arg=reader[9]["key"])
-    assert state_of(page)["row"] == str(row)
-    assert f"{look(reader).where_is(9)['image'].offset:,}" in page.inner_text("main table")
     waits = page.evaluate("[...Array(11).keys()].map(k => player.wait(k))")
     np.testing.assert_allclose(waits, np.diff(reader.column("pts_seconds")[:12]) * 1000)
     page.click("#screens >> text=Clips")
-    enter(page, "[name=frames]", "4")
-    wait_for_total(page, "6 clips")
-    titles = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => one.title)")
-    assert titles == [f"row {row}" for row in reader.clips(4).column("store_row")[1].tolist()]
     for name, value in (("frames", "14"), ("step", "5")):
         enter(page, f"[name={name}]", value)
     page.wait_for_selector(".error >> text=short 'wrap' pads them")
@@ -365,12 +280,6 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     clips = eval(page.inner_text("main pre.line"), {"rawpack": rawpack})
     assert clips.column("store_row")[1].tolist() == rows
     enter(page, "[name=frames]", "4")
-    wait_for_total(page, "4 clips")
-    titles = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => one.title)")
-    assert titles == [f"row {row}" for row in range(5, 9)]
-    enter(page, "[name=per_video]", "3")
-    page.wait_for_selector(".error >> text=step 5 and per video 3 exclude each other")
-    enter(page, "[name=per_video]", "")
     wait_for_total(page, "4 clips")
     page.click(".clip >> nth=1 >> button >> nth=2")
     page.wait_for_selector("#frame")
@@ -393,7 +302,6 @@ def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None
     page.click("#stores >> nth=0 >> button >> nth=0")
     page.wait_for_function("() => !location.hash.includes('store')")
     assert state_of(page) == {"screen": "sample", "row": "9", "from": "compare"}
-    page.wait_for_function("key => document.querySelector('main').innerText.includes(key)", arg=Reader(many)[9]["key"])
     save(tmp_path / "in" / "good.png", picture(20, 20, 0))
     (tmp_path / "in" / "<b>bad.jpg").write_bytes(b"no image")
     run_here("pack", "--quiet", "--max-rejects", 5, tmp_path / "in", tmp_path / "some")
@@ -401,60 +309,6 @@ def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None
     page.click("#screens >> text=Rejects")
     wait_for_total(page, "1 reject")
     assert "<b>bad.jpg" in page.inner_text("main table")
-
-
-def test_two_stores_whose_images_differ_in_shape(opened: Any, tmp_path: Path) -> None:
-    """Each keeps its proportions; no difference is made up."""
-    for k in range(2):
-        save(tmp_path / "in" / f"{k}.png", picture(40, 120, k))
-    stores = [pack(tmp_path / "in", tmp_path / str(size), "--size", size) for size in ("keep", 32)]
-    page = opened(*stores, state="screen=compare&row=1")
-    page.wait_for_selector("#total")
-    boxes = [page.locator(".stage img").nth(k).bounding_box() for k in range(2)]
-    assert [box["width"] / box["height"] for box in boxes] == pytest.approx([3, 1], rel=0.02)
-    assert page.locator("main figure").count() == 2
-    assert "the images differ in shape" in page.inner_text("#total")
-    assert "120 x 40" in page.inner_text("figcaption >> nth=0")
-
-
-def test_every_format_and_split(opened: Any, packed: Packed, tmp_path: Path) -> None:
-    """A sample keeps its place as one turns from store to store, and is shown as it is stored."""
-    stores = [packed(form, "--size", 40) for form in FORMATS]
-    page = opened(*stores, state="screen=sample&row=33")
-    for k, store in enumerate(stores):
-        page.click(f"#stores >> button >> nth={k}")
-        page.wait_for_function("k => document.querySelector('.stage img')?.src.includes(`store=${k}&row=33`)", arg=k)
-        np.testing.assert_array_equal(shown(page, ".stage img"), Reader(store)[33]["image"])
-    for k in range(12):
-        save(tmp_path / "in" / "a" / f"{k}.png", picture(20, 20, k))
-    run_here("pack", "--quiet", "-j", 0, "--size", 20, "--holdout", "val=3", tmp_path / "in", tmp_path / "sets")
-    page = opened(tmp_path / "sets")
-    wait_for_total(page, "9 samples")
-    page.click("#stores >> text=val")
-    wait_for_total(page, "3 samples")
-    assert keys_on(page) == Reader(tmp_path / "sets", split="val").column("key")
-
-
-def test_a_leak_leads_back_to_where_it_was_opened(opened: Any, tmp_path: Path) -> None:
-    """Its sample is in another store, which is not the one of the screen."""
-    images = {f"train/a/{k}": k for k in range(1, 9)} | {"val/a/leak": 5, "val/a/other": 20}
-    for name, seed in images.items():
-        save(tmp_path / "in" / f"{name}.png", picture(48, 48, seed))
-    run_here("pack", "--quiet", "-j", 0, "--size", 48, "--curate", "--splits", "train,val", tmp_path / "in",
-             tmp_path / "sets")  # fmt: skip
-    page = opened(tmp_path / "sets", state="screen=found", viewport={"width": 390, "height": 800})
-    page.wait_for_selector(".leak .tile")
-    tops = page.locator(".leak .picture").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
-    assert len(tops) == 2
-    assert tops[0] == tops[1]
-    for leave in (lambda: page.click("text=← Back"), lambda: page.keyboard.press("Escape")):
-        page.click(".leak .tile >> nth=1")
-        page.wait_for_selector(".stage img")
-        assert state_of(page) == {"store": "1", "screen": "sample", "row": "0", "from": "found", "home": "0"}
-        leave()
-        page.wait_for_selector(".leak .tile:focus")
-        assert state_of(page) == {"screen": "found"}
-        assert page.inner_text('#stores [aria-current="true"]') == "train"
 
 
 def test_another_store_keeps_what_it_has(opened: Any, tmp_path: Path) -> None:
@@ -473,82 +327,6 @@ def test_another_store_keeps_what_it_has(opened: Any, tmp_path: Path) -> None:
     wait_for_total(page, "6 samples")
     assert state_of(page) == {"sort": "age", "descending": "1", "store": "2"}
     assert page.inner_text("#note") == "three has no fields for this filter"
-
-
-def test_what_another_store_lacks_is_said_as_long_as_it_is_shown(opened: Any, tmp_path: Path) -> None:
-    """A note stays, however long one looks; another screen, or another store, ends it."""
-    for name, count in (("one", 6), ("two", 3)):
-        for k in range(count):
-            save(tmp_path / "in" / name / f"{k}.png", picture(16, 16, k))
-        pack(tmp_path / "in" / name, tmp_path / name, "--size", 16)
-    page = opened(tmp_path / "one", tmp_path / "two", state="screen=sample&row=4")
-    page.wait_for_selector(".stage img")
-    page.clock.install()
-    page.click("#stores >> text=two")
-    wait_for_total(page, "3 samples")
-    key = Reader(tmp_path / "one").column("key")[4]
-    page.clock.fast_forward(600_000)
-    assert page.inner_text("#note") == f"two has no sample with the key {key}"
-    enter(page, "input[name=key]", "1")
-    wait_for_total(page, "1 sample of 3")
-    assert page.is_visible("#note")
-    page.click(".tile")
-    page.wait_for_selector(".stage img")
-    assert page.is_hidden("#note")
-    page.click("text=Back")
-    page.wait_for_selector("#note:visible")
-    page.click("#stores >> text=one")
-    wait_for_total(page, "1 sample of 6")
-    assert page.is_hidden("#note")
-
-
-def test_a_row_that_is_not_there_is_said_at_its_field(opened: Any, many: Path, tmp_path: Path) -> None:
-    shutil.copytree(many, tmp_path / "copy")
-    page = opened(many, tmp_path / "copy", state="screen=compare&row=3")
-    wait_for_total(page, f"{Reader(many).column('key')[3]}: equal in every pixel")
-    enter(page, "[name=row]", "400")
-    assert page.inner_text("#wrong-row") == f"{many.name} has rows 0 to 399"
-    assert (state_of(page)["row"], page.is_hidden("#note")) == ("3", True)
-
-
-def test_pixels_that_changed_are_said(opened: Any, tmp_path: Path) -> None:
-    for k in range(2):
-        save(tmp_path / "in" / f"{k}.png", picture(128, 128, k))
-    store = pack(tmp_path / "in", tmp_path / "store", "--size", 128)
-    overwrite(look(Reader(store)).where_is(1)["image"], 9)
-    page = opened(store, state="screen=sample&row=1")
-    page.wait_for_selector(".error")
-    assert page.inner_text(".error").startswith("This sample does not match its checksum: image")
-    assert page.locator(".stage img").count() == 1
-
-
-def test_many_small_samples(opened: Any, tmp_path: Path) -> None:
-    """20,000: only the first tiles are made, and a sort and a search give the samples of all of them."""
-    scores = np.random.default_rng(0).permutation(20_000)
-    images = np.zeros((20_000, 4, 4, 3), np.uint8)
-    images[:, 0, 0, 0] = scores % 251
-    rawpack.pack({"image": images, "score": scores}, tmp_path / "store", size="keep", workers=0)
-    page = opened(tmp_path / "store", state="sort=score&descending=1")
-    wait_for_total(page, "20,000 samples")
-    assert len(keys_on(page)) < 1000
-    assert [int(key) for key in keys_on(page)[:50]] == np.argsort(-scores)[:50].tolist()
-    assert "score 19999" in page.inner_text(".tile >> nth=0")
-    enter(page, "input[name=key]", "1234")
-    found = [k for k in np.argsort(-scores).tolist() if "1234" in str(k)]
-    wait_for_total(page, f"{len(found)} samples of 20,000")
-    assert [int(key) for key in keys_on(page)] == found
-    page.click(".tile >> nth=0")
-    np.testing.assert_array_equal(shown(page, ".stage img"), images[found[0]])
-
-
-def test_a_store_behind_a_url(opened: Any, many: Path, tmp_path: Path) -> None:
-    with serving() as server:
-        server.put_folder("store", files_of(many))
-        page = opened(f"{server.url}/store", cache=tmp_path / "cache")
-        page.wait_for_selector(".tile img")
-        assert "is behind a URL" in page.inner_text("#warning")
-        page.click(".tile >> nth=7")
-        np.testing.assert_array_equal(shown(page, ".stage img"), Reader(many)[7]["image"])
 
 
 def test_addresses_that_do_not_fit_are_said(opened: Any, many: Path) -> None:
@@ -579,27 +357,6 @@ def test_a_page_whose_server_ended_says_how_to_start_it(browser: Any, many: Path
     tab.close()
 
 
-def test_a_store_that_changed_is_a_warning(opened: Any, tmp_path: Path) -> None:
-    save(tmp_path / "in" / "0.png", picture(16, 16, 0))
-    store = pack(tmp_path / "in", tmp_path / "store", "--size", 16)
-    page = opened(store)
-    page.wait_for_selector(".tile img")
-    assert page.is_hidden("#warning")
-    shutil.rmtree(store)
-    page.click(".tile")
-    page.wait_for_function("() => document.querySelector('#warning').textContent.includes('was removed')")
-
-
-def test_tiny_images_are_squares(opened: Any, tmp_path: Path) -> None:
-    """One pixel is enlarged without smoothing, in the grid and alone."""
-    rawpack.pack({"image": np.full((2, 1, 1, 3), 200, np.uint8)}, tmp_path / "store", size="keep", workers=0)
-    page = opened(tmp_path / "store")
-    page.wait_for_selector(".tile img.small")
-    assert page.eval_on_selector(".tile img.small", "one => getComputedStyle(one).imageRendering") == "pixelated"
-    page.click(".tile")
-    assert page.locator(".stage img").bounding_box()["width"] >= 256
-
-
 def test_marks_are_downloaded_for_subset_and_relabel(opened: Any, many: Path, tmp_path: Path) -> None:
     page = opened(many)
     page.wait_for_selector(".tile")
@@ -607,39 +364,40 @@ def test_marks_are_downloaded_for_subset_and_relabel(opened: Any, many: Path, tm
         page.focus(f".tile >> nth={n}")
         page.keyboard.press("m")
     keys = [keys_on(page)[n] for n in (2, 105)]
-    assert page.inner_text("#marked") == "2 samples marked"
     with page.expect_download() as begun:
         page.click("text=Download keys")
     begun.value.save_as(tmp_path / "keys.txt")
     ran = run_here("subset", "--quiet", "--keys-from", tmp_path / "keys.txt", many, tmp_path / "marked")
     assert (ran.code, Reader(tmp_path / "marked").column("key")) == (0, sorted(keys)), ran.err
-    names = [Reader(many).classes[Reader(many)[n]["label"]] for n in (2, 105)]
-    assert names == ["class-0", "class-1"]
-    assert page.is_disabled("text=Download CSV")
-    page.fill("#marks-label", names[0])
+    page.fill("#marks-label", "class-0")
     with page.expect_download() as begun:
         page.click("text=Download CSV")
     begun.value.save_as(tmp_path / "marks.csv")
     shutil.copytree(many, tmp_path / "copy")
     ran = run_here("relabel", "--from", tmp_path / "marks.csv", tmp_path / "copy")
     assert "replaced label of 1 sample " in ran.out, ran
-    reader = Reader(tmp_path / "copy")
-    assert [reader.classes[reader[n]["label"]] for n in (2, 105)] == [names[0]] * 2
+    assert Reader(tmp_path / "copy").column("label")[[2, 105]].tolist() == [0, 0]
     page.reload()
     page.wait_for_selector(".tile.marked")
-    page.click("text=Clear")
-    page.wait_for_function("() => document.querySelectorAll('.tile.marked').length === 0")
 
 
 def test_a_broken_sample_is_a_tile_that_says_so(opened: Any, tmp_path: Path) -> None:
-    for k in range(3):
-        save(tmp_path / "in" / f"{k}.jpg", picture(64, 64, k))
-    store = pack(tmp_path / "in", tmp_path / "store", "--format", "lmdb")
-    overwrite(look(Reader(store)).where_is(1)["image"])
-    page = opened(store)
+    """Alone, its checksum is said not to match; that the store was removed is a warning."""
+    rawpack.pack({"image": np.full((3, 128, 128, 3), 9, np.uint8)}, tmp_path / "raw", size="keep", workers=0)
+    overwrite(look(Reader(tmp_path / "raw")).where_is(1)["image"], 9)
+    page = opened(tmp_path / "raw", state="screen=sample&row=1")
+    page.wait_for_selector(".error")
+    assert page.inner_text(".error").startswith("This sample does not match its checksum: image")
+    assert page.locator(".stage img").count() == 1
+    rawpack.convert(tmp_path / "raw", tmp_path / "jpeg", format="lmdb", max_rejects=1, workers=0)
+    overwrite(look(Reader(tmp_path / "jpeg")).where_is(1)["image"])
+    page = opened(tmp_path / "jpeg")
     page.wait_for_selector(".tile .broken")
-    assert page.locator(".tile .broken").count() == 1
-    assert page.locator(".tile img").count() == 2
+    assert (page.locator(".tile .broken").count(), page.locator(".tile img").count()) == (1, 1)
+    assert page.is_hidden("#warning")
+    shutil.rmtree(tmp_path / "jpeg")
+    page.click(".tile >> nth=0")
+    page.wait_for_function("() => document.querySelector('#warning').textContent.includes('was removed')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -688,20 +446,10 @@ def test_the_keyboard_alone_and_names_for_screen_readers(opened: Any, many: Path
     page.focus("input[name=side]")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "tile"
-    page.keyboard.press("ArrowRight")
-    row = page.evaluate("document.activeElement.dataset.row")
-    assert row == "1"
-    page.keyboard.press("ArrowDown")
-    assert int(page.evaluate("document.activeElement.dataset.row")) > 2
     last = page.locator(".tile").count() - 1
-    for key, wanted in (("End", last), ("Home", 0)):
+    for key, least, most in (("ArrowRight", 1, 1), ("ArrowDown", 3, last), ("End", last, last), ("Home", 0, 0)):
         page.keyboard.press(key)
-        assert page.evaluate("document.activeElement.dataset.row") == str(wanted)
-    page.keyboard.press("PageDown")
-    below = int(page.evaluate("document.activeElement.dataset.row"))
-    assert below > 2
-    page.keyboard.press("PageUp")
-    assert page.evaluate("document.activeElement.dataset.row") == "0"
+        assert least <= int(page.evaluate("document.activeElement.dataset.row")) <= most
     page.keyboard.press("Enter")
     page.wait_for_selector(".stage img")
 
@@ -727,11 +475,8 @@ def test_a_page_elsewhere_gets_nothing(browser: Any, many: Path, tmp_path: Path)
         port,
     )
     assert found == ["nothing", "nothing"]
-    frame, image = (
-        f'<iframe src="http://127.0.0.1:{port}/"></iframe>',
-        f'<img src="http://127.0.0.1:{port}/image?row=0">',
-    )
-    (tmp_path / "page.html").write_text(frame + image)
+    address = f"http://127.0.0.1:{port}"
+    (tmp_path / "page.html").write_text(f'<iframe src="{address}/"></iframe><img src="{address}/image?row=0">')
     elsewhere.goto((tmp_path / "page.html").as_uri())
     elsewhere.wait_for_load_state()
     assert elsewhere.evaluate("document.querySelector('img').naturalWidth") == 0

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import cv2
 import numpy as np
 import pytest
 from folders import files_of, overwrite
@@ -34,7 +33,7 @@ import rawpack
 from rawpack import PackError, Reader, UsageError, look
 from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer import api
-from rawpack_packer.view import drawn, server, training
+from rawpack_packer.view import server, training
 
 
 class Client:
@@ -48,7 +47,7 @@ class Client:
 
     def get(self, path: str, *, method: str = "GET", cookie: str | None = "", **headers: str) -> Any:
         """The answer, with its body in `data`."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection(self.url.hostname or "", self.port, timeout=60)
         if cookie is not None:
             headers["Cookie"] = cookie or self.cookie
         connection.request(method, path, headers=headers)
@@ -129,10 +128,15 @@ def client(several: tuple[Client, list[Path]]) -> Client:
 
 def test_nobody_is_answered_without_the_token(client: Client) -> None:
     for path in ("/", "/view.js", "/api/stores", "/image?row=0"):
-        assert client.get(path, cookie=None).status == 403
-        assert client.get(path, cookie=f"rawpack-{client.port}=guess").status == 403
-        assert client.get(path, cookie=f"rawpack-1={client.token}").status == 403
+        for cookie in (None, f"rawpack-{client.port}=guess", f"rawpack-1={client.token}"):
+            assert client.get(path, cookie=cookie).status == 403
     assert client.get("/?token=guess", cookie=None).status == 403
+
+
+def test_cookies_of_other_servers_do_not_matter(client: Client) -> None:
+    """They are of the same machine, whatever their port, and may look like anything."""
+    for other in ('prefs={"a":1, "b":2}', "weird[a]=1", "novalue", "=x", 'q="', "path=/"):
+        assert client.get("/api/stores", cookie=f"{other}; {client.cookie}").status == 200, other
 
 
 def test_the_token_is_traded_for_a_cookie(client: Client) -> None:
@@ -155,14 +159,14 @@ def test_only_names_of_this_machine_are_answered(client: Client) -> None:
         assert client.get("/api/stores", Host=f"{host}:{client.port}").status == 200
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"])
-def test_it_only_reads(client: Client, method: str) -> None:
-    answer = client.get("/api/stores", method=method)
-    assert (answer.status, answer.headers["Connection"]) == (501, "close")
-    assert b"samples" not in answer.body
+def test_it_only_reads(client: Client) -> None:
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"):
+        answer = client.get("/api/stores", method=method)
+        assert (answer.status, answer.headers["Connection"]) == (501, "close")
+        assert b"samples" not in answer.body
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
 def test_every_answer_forbids_frames_and_foreign_scripts(client: Client, method: str) -> None:
     for path in ("/", "/view.js", "/api/stores", "/image?row=0", "/nothing", "/api/rows?where=("):
         headers = client.get(path, method=method).headers
@@ -174,13 +178,12 @@ def test_every_answer_forbids_frames_and_foreign_scripts(client: Client, method:
         assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/../server.py", "/page/index.html", "/view.css/../server.py", "//etc/passwd", "/%2e%2e/etc/passwd", "/api/",
-     "/image/../../x", "/index.html", "/store.json"],
-)  # fmt: skip
-def test_no_path_leads_to_a_file(client: Client, path: str) -> None:
-    assert client.get(path).status in (400, 404)
+def test_no_path_leads_to_a_file(client: Client) -> None:
+    for path in ("/../server.py", "/view.css/../server.py", "//etc/passwd", "/%2e%2e/etc/passwd", "/index.html"):
+        assert client.get(path).status in (400, 404)
+    with socket.create_connection(("127.0.0.1", client.port)) as connection:
+        connection.sendall(b"GET http://[x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
 
 
 @pytest.mark.parametrize(
@@ -189,29 +192,18 @@ def test_no_path_leads_to_a_file(client: Client, path: str) -> None:
         ("/image", {"row": -1}, "from 0 to 74"),
         ("/image", {"row": 75}, "from 0 to 74"),
         ("/image", {"row": "0x1"}, "whole number"),
-        ("/image", {}, "whole number"),
-        ("/image", {"row": 10**30}, "from 0 to 74"),
         ("/image", {"row": 0, "store": 3}, "from 0 to 2"),
         ("/image", {"row": 0, "side": 100_000}, "from 0 to 1,024"),
         ("/image", {"row": 0, "field": "../key"}, "no image"),
-        ("/image", {"row": 0, "field": "label"}, "no image"),
         ("/mask", {"row": 0, "field": "image"}, "no mask"),
         ("/api/rows", {"where": "__import__('os')"}, "where="),
-        ("/api/rows", {"where": "nothing > 1"}, "nothing"),
         ("/api/rows", {"sort": "key"}, "no number field"),
         ("/api/rows", {"count": 10**6}, "from 0 to 500"),
         ("/api/rows", {"where": "nothing > 1"}, ", index"),
         ("/api/batch", {"steps": "open('x')"}, "transform=\"open('x')\": there is no step open; there are"),
-        ("/api/batch", {"steps": "3"}, "transform=3: a step such as"),
-        ("/api/batch", {"steps": "RandomResizedCrop(1000000)"}, "from 1 to 65,535"),
         ("/api/batch", {"batch": 5000}, "batch size must be from 1 to 4,096"),
-        ("/api/batch", {"number": "x"}, "batch must be a whole number"),
         ("/api/batch", {"size": "x"}, "image size 'x': must be a side in pixels (256) or HEIGHTxWIDTH (224x160)"),
-        ("/api/batch", {"size": "keep"}, "image size keep: images of different sizes"),
-        ("/api/batch", {"size": "99999"}, "image size 99999: sides must be"),
         ("/api/batch", {"size": 4096, "batch": 64}, "64 samples would be 3.0 GiB"),
-        ("/api/batch", {"steps": "Resize((4096, 4096))", "batch": 4096, "epoch": 3}, "75 samples would be 3.5 GiB"),
-        ("/api/batch", {"size": 65000, "batch": 1}, "1 sample would be 11.8 GiB"),
         ("/api/batch", {"steps": "Resize((65000, 65000)), CenterCrop(8)", "batch": 1}, "1 sample would be 11.8 GiB"),
         ("/api/batch", {"rank": 5, "world": 3}, "rank must be less than the number of ranks, 3, not 5"),
         ("/api/clips", {"frames": 2}, "video"),
@@ -225,17 +217,15 @@ def test_what_cannot_be_is_refused_in_words(client: Client, path: str, words: di
 # ---------------------------------------------------------------------------------------------- what is answered
 
 
-@pytest.mark.parametrize("store", [0, 1, 2])
-def test_pictures_are_the_stored_pixels(several: tuple[Client, list[Path]], store: int) -> None:
+def test_pictures_are_the_stored_pixels(several: tuple[Client, list[Path]]) -> None:
+    """Whole, and smaller as the means of blocks; pictures do not change, and lists may."""
     client, stores = several
-    reader = Reader(stores[store])
-    for row in (0, 33, 74):
-        shown = client.picture("/image", store=store, row=row)
-        np.testing.assert_array_equal(shown, reader[row]["image"])
+    for store, row in ((0, 0), (1, 33), (2, 74)):
+        pixels = Reader(stores[store])[row]["image"]
+        np.testing.assert_array_equal(client.picture("/image", store=store, row=row), pixels)
         small = client.picture("/image", store=store, row=row, side=24)
         assert small.shape == (24, 24, 3)
-        block = np.float64(reader[row]["image"]).reshape(24, 2, 24, 2, 3).mean(axis=(1, 3))
-        assert np.abs(block - small).mean() < 6
+        assert np.abs(np.float64(pixels).reshape(24, 2, 24, 2, 3).mean(axis=(1, 3)) - small).mean() < 6
     assert client.get("/image?row=0").headers["Cache-Control"] == "private, max-age=31536000, immutable"
     assert client.get("/api/stores").headers["Cache-Control"] == "no-store"
 
@@ -286,14 +276,12 @@ def test_a_batch_is_what_the_loop_gets(several: tuple[Client, list[Path]]) -> No
     client, stores = several
     steps = "RandomResizedCrop(32), RandomHorizontalFlip(), Normalize((0.5, 0.5, 0.5), (0.2, 0.2, 0.2)), ToCHW()"
     transform = [RandomResizedCrop(32), RandomHorizontalFlip(), Normalize((0.5, 0.5, 0.5), (0.2, 0.2, 0.2)), ToCHW()]
-    batches = Reader(stores[0]).batches(8, shuffle=True, seed=5, transform=transform, ranks=(1, 2), workers=0)
-    plain = Reader(stores[0]).batches(8, shuffle=True, seed=5, transform=transform[:2], ranks=(1, 2), workers=0)
-    wanted: Any = None
-    before: Any = None
-    for epoch in range(3):
-        for number, (batch, pixels) in enumerate(zip(batches, plain, strict=True)):
-            if (epoch, number) == (2, 3):
-                wanted, before = batch, pixels["image"]
+    loop = {"shuffle": True, "seed": 5, "ranks": (1, 2), "workers": 0}
+    batches = Reader(stores[0]).batches(8, transform=transform, **loop)  # type: ignore[arg-type]
+    plain = Reader(stores[0]).batches(8, transform=transform[:2], **loop)  # type: ignore[arg-type]
+    for _ in range(3):
+        epoch = [*zip(batches, plain, strict=True)]
+    wanted, before = epoch[3][0], epoch[3][1]["image"]
     asked = {"steps": steps, "batch": 8, "shuffle": 1, "seed": 5, "epoch": 2, "number": 3, "rank": 1, "world": 2}
     found = client.json("/api/batch", **asked)
     assert [one["row"] for one in found["samples"]] == wanted["index"].tolist()
@@ -301,16 +289,12 @@ def test_a_batch_is_what_the_loop_gets(several: tuple[Client, list[Path]]) -> No
         shown = client.picture("/batch-image", **asked, k=k)
         np.testing.assert_array_equal(shown, before[k])
     assert found["shown"] == "image shown without Normalize"
-    mean, std = (getattr(wanted["image"].astype(np.float64), name)((0, 2, 3)) for name in ("mean", "std"))
-    words = "; ".join(
-        f"{name} {', '.join(f'{one:.3g}' for one in values)}" for name, values in (("mean", mean), ("std", std))
-    )
-    assert found["fields"]["image"] == f"float32 (8, 3, 32, 32), {words}"
-    names: dict[str, Any] = {}
-    exec(found["lines"], names)
-    assert client.json("/api/batch", **asked | {"steps": f"[{steps}]"})["lines"] == found["lines"]
+    mean = ", ".join(f"{one:.3g}" for one in wanted["image"].mean((0, 2, 3), np.float64))
+    assert found["fields"]["image"].startswith(f"float32 (8, 3, 32, 32), mean {mean}; std ")
     beyond = client.json("/api/batch", **asked | {"number": 1000})
     assert (beyond["batches"], "the last one is number 4" in beyond["beyond"]) == (found["batches"], True)
+    names: dict[str, Any] = {}
+    exec(found["lines"], names)
     np.testing.assert_array_equal(names["batch"]["image"], wanted["image"])
     np.testing.assert_array_equal(names["batch"]["label"], wanted["label"])
 
@@ -329,11 +313,10 @@ def test_two_stores_side_by_side(several: tuple[Client, list[Path]]) -> None:
 
 def test_samples_of_another_order_are_found_by_their_keys(packed: Packed, tmp_path: Path, view: View) -> None:
     store = packed("memmap", "--size", 48)
-    rows = [60, 3, 41]
     rawpack.subset(store, tmp_path / "some", rows=[3, 41, 60])
     client = view([store, tmp_path / "some"])
     keys = Reader(tmp_path / "some").column("key")
-    for row in rows:
+    for row in (60, 3, 41):
         there = client.json("/api/pair", store=0, other=1, row=row)["row"]
         assert keys[there] == Reader(store).column("key")[row]
         assert client.json("/api/same", store=0, other=1, row=row) == there
@@ -356,10 +339,8 @@ def test_boxes_masks_and_several_images(tmp_path: Path, view: View) -> None:
     rawpack.pack(Scenes(), tmp_path / "store", fields={"seg": "mask", "depth": "image", "boxes": "xyxy"}, size="keep")
     client = view(tmp_path / "store")
     sample = client.json("/api/sample", row=1)
-    assert [(one["name"], one["height"], one["width"]) for one in sample["images"]] == [
-        ("image", 40, 60),
-        ("depth", 15, 20),
-    ]
+    sizes = {one["name"]: (one["height"], one["width"]) for one in sample["images"]}
+    assert sizes == {"image": (40, 60), "depth": (15, 20)}
     assert sample["layers"][0]["items"] == [[5, 10, 30, 20], [1, 2, 3, 4]]
     assert sample["masks"] == {"seg": ["image"]}
     layer = client.picture("/mask", row=1, field="seg")
@@ -376,38 +357,29 @@ def test_boxes_masks_and_several_images(tmp_path: Path, view: View) -> None:
 # ---------------------------------------------------------------------------------------------- trouble
 
 
-def test_hostile_names_stay_text(tmp_path: Path, view: View) -> None:
-    name = "<img src=x onerror=alert(1)>\u202e"
-    save(tmp_path / "in" / "<script>" / f"{name}.png", picture(20, 20, 0))
-    client = view(pack(tmp_path / "in", tmp_path / "store"))
-    answer = client.get("/api/rows")
-    assert answer.headers["Content-Type"] == "application/json"
-    (tile,) = json.loads(answer.body)["tiles"]
-    assert tile["label"] == "<script>"
-    assert tile["key"] == f"<script>/{name}.png"
-
-
 def test_a_damaged_sample_is_an_answer_in_words(tmp_path: Path, view: View) -> None:
-    for k in range(4):
-        save(tmp_path / "in" / f"{k}.jpg", picture(64, 64, k))
+    """Others are shown; hostile names stay text."""
+    names = ["<img src=x onerror=alert(1)>\u202e.jpg", "other.jpg"]
+    for k, name in enumerate(names):
+        save(tmp_path / "in" / "<script>" / name, picture(64, 64, k))
     store = pack(tmp_path / "in", tmp_path / "store", "--format", "lmdb")
-    overwrite(look(Reader(store)).where_is(2)["image"])
+    overwrite(look(Reader(store)).where_is(1)["image"])
     client = view(store)
-    assert client.get("/image?row=1").status == 200
-    answer = client.get("/image?row=2&side=64")
+    assert [tile["key"] for tile in client.json("/api/rows")["tiles"]] == [f"<script>/{name}" for name in names]
+    assert client.get("/image?row=0").status == 200
+    answer = client.get("/image?row=1&side=64")
     assert (answer.status, answer.headers["Cache-Control"]) == (422, "no-store")
-    assert b"sample" in answer.body or b"row 2" in answer.body
-    assert client.refused("/api/sample", row=2)[0] == 422
+    assert b"sample" in answer.body or b"row 1" in answer.body
+    assert client.refused("/api/sample", row=1)[0] == 422
 
 
 def test_pixels_that_changed_are_said(tmp_path: Path, view: View) -> None:
     """Raw pixels can be read whatever they are: the checksum tells."""
-    for k in range(4):
-        save(tmp_path / "in" / f"{k}.png", picture(128, 128, k))
-    store = pack(tmp_path / "in", tmp_path / "store", "--size", 128)
-    overwrite(look(Reader(store)).where_is(2)["image"], 7)
-    client = view([store, Reader(store).select([2, 0])])
-    assert [client.json("/api/sample", row=row)["damaged"] for row in range(4)] == [[], [], ["image"], []]
+    rawpack.pack({"image": np.full((3, 128, 128, 3), 9, np.uint8)}, tmp_path / "store", size="keep", workers=0)
+    reader = Reader(tmp_path / "store")
+    overwrite(look(reader).where_is(2)["image"], 7)
+    client = view([reader, reader.select([2, 0])])
+    assert [client.json("/api/sample", row=row)["damaged"] for row in range(3)] == [[], [], ["image"]]
     assert [client.json("/api/sample", store=1, row=row)["damaged"] for row in range(2)] == [["image"], []]
 
 
@@ -458,11 +430,8 @@ def test_a_client_that_stops_reading_keeps_nobody_waiting(large: Path, view: Vie
         connection.close()
 
 
-def test_a_batch_that_is_being_made_keeps_nobody_waiting(
-    packed: Packed, monkeypatch: pytest.MonkeyPatch, several: tuple[Client, list[Path]]
-) -> None:
+def test_a_batch_that_is_being_made_keeps_nobody_waiting(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor do many who ask for it: all other questions are answered, and so are pictures of batches that were made."""
-    client, _ = several
     read, go_on = training._read, threading.Event()
     known = client.picture("/batch-image", batch=2, seed=77, k=1)
 
@@ -503,6 +472,31 @@ def test_slow_readers_get_no_more_than_is_allowed(large: Path, monkeypatch: pyte
         wait_until(is_answered, "those who left make room")
 
 
+def test_a_question_must_arrive_in_time(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all, and not by the byte: a client that sends one now and then is ended like one that sends nothing, also
+    after an answer; by default after 5 s."""
+    assert server._ASKING_S == 5
+    with served(packed("memmap", "--size", 48)) as (page, client):
+        dripping, answered = (socket.create_connection(("127.0.0.1", client.port)) for _ in range(2))
+        answered.sendall(asks(client))
+        assert b"200 OK" in answered.recv(1 << 16)
+        monkeypatch.setattr(server, "_ASKING_S", 0.2)
+
+        def ends() -> bool:
+            try:
+                dripping.sendall(b"G")
+            except OSError:
+                return True
+            return False
+
+        wait_until(ends, "the connection ends, whatever comes")
+        while answered.recv(1 << 16):
+            pass
+        wait_until(lambda: not page._open, "nobody has a place")
+        dripping.close()
+        answered.close()
+
+
 def test_who_asks_nothing_makes_room(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections without a question, or with half of one, cannot keep others from being answered: the oldest gives way
     to each new one. One that is being answered, however long that takes, keeps its place."""
@@ -531,41 +525,11 @@ def test_who_asks_nothing_makes_room(packed: Packed, monkeypatch: pytest.MonkeyP
             connection.close()
 
 
-def test_a_question_must_arrive_in_time(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all, and not by the byte: a client that sends one now and then is ended like one that sends nothing, also
-    after an answer; by default after 5 s."""
-    assert server._ASKING_S == 5
-    with served(packed("memmap", "--size", 48)) as (page, client):
-        dripping, answered = (socket.create_connection(("127.0.0.1", client.port)) for _ in range(2))
-        answered.sendall(asks(client))
-        assert b"200 OK" in answered.recv(1 << 16)
-        monkeypatch.setattr(server, "_ASKING_S", 0.2)
-
-        def ends() -> bool:
-            try:
-                dripping.sendall(b"G")
-            except OSError:
-                return True
-            return False
-
-        wait_until(ends, "the connection ends, whatever comes")
-        while answered.recv(1 << 16):
-            pass
-        wait_until(lambda: not page._open, "nobody has a place")
-        dripping.close()
-        answered.close()
-
-
-def test_two_viewers_do_not_share_cookies(packed: Packed) -> None:
-    one, other = (rawpack.view(packed("memmap", "--size", 48)) for _ in range(2))
-    first, second = Client(one.url), Client(other.url)
+def test_two_viewers_do_not_share_cookies(packed: Packed, view: View) -> None:
+    first, second = (view(packed("memmap", "--size", 48)) for _ in range(2))
     both = f"{first.cookie}; {second.cookie}"
     assert first.get("/api/stores", cookie=both).status == second.get("/api/stores", cookie=both).status == 200
     assert second.get("/api/stores", cookie=first.cookie).status == 403
-    one.close()
-    with pytest.raises(ConnectionError):
-        first.get("/api/stores")
-    other.close()
 
 
 def test_a_store_that_changes_says_so(images: Path, tmp_path: Path, view: View) -> None:
@@ -588,53 +552,21 @@ def test_a_port_that_is_taken(packed: Packed) -> None:
         rawpack.view(packed("memmap", "--size", 48), port=taken.getsockname()[1])
 
 
-@contextmanager
-def viewing(*options: object) -> Iterator[tuple[str, Callable[[], tuple[int, str, str]]]]:
-    """The command in a process of its own: the address that it prints, and what ends it as Ctrl-C does and returns its
-    exit code, what else it printed, and its errors."""
-    with started("view", "--no-browser", *options) as run:
-        assert run.stdout is not None
-
-        def end() -> tuple[int, str, str]:
-            run.send_signal(signal.SIGINT)
-            out, err = run.communicate(timeout=60)
-            return run.returncode, out, err
-
-        yield run.stdout.readline().strip(), end
-
-
 def test_the_command_ends_with_ctrl_c(packed: Packed) -> None:
-    with viewing("--at", "#screen=training&t-batch=8", packed("memmap", "--size", 48)) as (url, end):
-        assert url.endswith("#screen=training&t-batch=8")
-        client = Client(url.partition("#")[0])
+    """It prints the address that it serves, and the line that leads there from another machine."""
+    host = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"  # others have no further address
+    options = ("--no-browser", "--host", host, "--at", "#screen=training&t-batch=8")
+    with started("view", *options, packed("memmap", "--size", 48)) as run:
+        assert run.stdout is not None
+        url, _, state = run.stdout.readline().strip().partition("#")
+        assert state == "screen=training&t-batch=8"
+        client = Client(url)
         assert client.json("/api/stores")[0]["samples"] == 75
-        code, out, err = end()
-    assert (code, out) == (0, ""), err
-    assert f"ssh -N -L {client.port}:127.0.0.1:{client.port}" in err
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, ""), err
+    assert f"ssh -N -L {client.port}:{host}:{client.port} " in err
     assert "Traceback" not in err
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all addresses of 127.0.0.0/8")
-def test_the_tunnel_leads_to_where_it_listens(packed: Packed) -> None:
-    """The line for another machine has the address that was asked for."""
-    with viewing("--host", "127.0.0.2", packed("memmap", "--size", 48)) as (url, end):
-        port = urlsplit(url).port
-        connection = http.client.HTTPConnection("127.0.0.2", port, timeout=60)
-        connection.request("GET", "/")
-        assert connection.getresponse().status == 403  # it serves, and the token is missing
-        connection.close()
-        err = end()[2]
-    assert f"ssh -N -L {port}:127.0.0.2:{port} " in err, err
-
-
-def test_splits_are_tabs(images: Path, tmp_path: Path, view: View) -> None:
-    assert (
-        run_here("pack", "--quiet", "-j", 0, "--size", 32, "--holdout", "val=10", images, tmp_path / "sets").code == 0
-    )
-    found = view(tmp_path / "sets").json("/api/stores")
-    assert [(one["name"], one["samples"]) for one in found] == [
-        (name, len(Reader(tmp_path / "sets", split=name))) for name in ("train", "val")
-    ]
 
 
 def test_a_store_behind_a_url(packed: Packed, tmp_path: Path, view: View) -> None:
@@ -652,18 +584,17 @@ def test_a_store_behind_a_url(packed: Packed, tmp_path: Path, view: View) -> Non
 
 
 def test_duplicates_leaks_and_extremes(tmp_path: Path, view: View) -> None:
-    """Of a set whose val has an image of train, which has the darkest one twice."""
+    """Of a set whose val, a store of its own, has an image of train, which has the darkest one twice."""
     images = {"train/a/dark": picture(48, 48, 0) // 4, "train/a/again": picture(48, 48, 0) // 4}
     images |= {f"train/a/{k}": picture(48, 48, k) for k in range(1, 9)} | {"val/a/leak": picture(48, 48, 5)}
     for name, image in images.items():
         save(tmp_path / "in" / f"{name}.png", image)
-    ran = run_here("pack", "--quiet", "-j", 0, "--size", 48, "--curate", "--splits", "train,val", tmp_path / "in",
-                   tmp_path / "sets")  # fmt: skip
-    assert ran.code == 0, ran
+    pack(tmp_path / "in", tmp_path / "sets", "--size", 48, "--curate", "--splits", "train,val")
     reader = Reader(tmp_path / "sets", split="train")
     client = view(tmp_path / "sets")
-    found, about = client.json("/api/found"), client.json("/api/stores")[0]
-    assert {"sharpness", "brightness"} <= {*about["numbers"]} <= {*reader.fields} - {"phash", "one_color"}
+    found, stores = client.json("/api/found"), client.json("/api/stores")
+    assert [(one["name"], one["samples"]) for one in stores] == [("train", 10), ("val", 1)]
+    assert {"sharpness", "brightness"} <= {*stores[0]["numbers"]} <= {*reader.fields} - {"phash", "one_color"}
     assert [[tile["key"] for tile in group] for group in found["groups"]] == [["a/again.png", "a/dark.png"]]
     assert [(leak["tile"]["key"], leak["split"], leak["other"]) for leak in found["leaks"]] == [("a/5.png", "val", 0)]
     darkest = next(one["tiles"] for one in found["extremes"] if one["title"] == "Darkest")
@@ -692,46 +623,26 @@ def test_polygons_and_keypoints(tmp_path: Path, view: View) -> None:
 
 
 def test_a_notebook_shows_samples_and_a_link(packed: Packed) -> None:
-    reader = Reader(packed("memmap", "--size", 48)).select(range(10, 20))
+    """A selection is numbered by itself, also in the order of training; a mixture is refused."""
+    store = packed("memmap", "--size", 48)
+    reader = Reader(store).select([40, 3, 71, 5])
     page = rawpack.view(reader)
     html = page._repr_html_()
-    assert html.count("<img ") == 10
+    assert html.count("<img ") == 4
     assert page.url in html
     client = Client(page.url)
-    np.testing.assert_array_equal(client.picture("/image", row=0), reader[0]["image"])
-    assert client.json("/api/stores")[0]["samples"] == 10
-    page.close()
-    with pytest.raises(UsageError, match=r"view\(\) shows"):
-        rawpack.view(Reader.mix({packed("memmap", "--size", 48): 1}))
-    with pytest.raises(UsageError, match=r"view\(\) shows"):
-        rawpack.view(Reader.mix({packed("memmap", "--size", 48): 1, packed("lmdb", "--size", 48): 1}))
-
-
-def test_a_selection_is_numbered_by_itself_everywhere(packed: Packed) -> None:
-    """The order of training and its pictures, keys and rows are those of the selection."""
-    reader = Reader(packed("memmap", "--size", 48)).select([40, 3, 71, 5])
-    page = rawpack.view(reader)
-    client = Client(page.url)
-    found = client.json("/api/batch", batch=4, shuffle=1, seed=3)
     keys = reader.column("key")
+    found = client.json("/api/batch", batch=4, shuffle=1, seed=3)
     assert sorted(one["row"] for one in found["samples"]) == [0, 1, 2, 3]
     for k, one in enumerate(found["samples"]):
         assert one["key"] == keys[one["row"]]
         shown = client.picture("/batch-image", batch=4, shuffle=1, seed=3, k=k)
         np.testing.assert_array_equal(shown, reader[one["row"]]["image"])
     page.close()
-
-
-def test_cookies_of_other_servers_do_not_matter(client: Client) -> None:
-    """They are of the same machine, whatever their port, and may look like anything."""
-    for other in ('prefs={"a":1, "b":2}', "weird[a]=1", "novalue", "sess=a,b c", "=x", 'q="', "path=/", "expires=1"):
-        assert client.get("/api/stores", cookie=f"{other}; {client.cookie}").status == 200, other
-
-
-def test_what_is_no_address_is_refused(client: Client) -> None:
-    with socket.create_connection(("127.0.0.1", client.port)) as connection:
-        connection.sendall(b"GET http://[x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+    with pytest.raises(ConnectionError):
+        client.get("/api/stores")
+    with pytest.raises(UsageError, match=r"view\(\) shows"):
+        rawpack.view(Reader.mix({store: 1}))
 
 
 def test_boxes_without_a_place_are_not_drawn(tmp_path: Path, view: View) -> None:
@@ -749,27 +660,28 @@ def test_boxes_without_a_place_are_not_drawn(tmp_path: Path, view: View) -> None
 
 
 def test_numbers_are_sorted_with_nan_last_and_written_exactly(tmp_path: Path, view: View) -> None:
+    """Floats are not compared as pixels: they are equal or not."""
     scores = np.array([3, np.nan, -np.inf, 1, np.nan, np.finfo(np.float32).max], np.float32)
-    numbers = {
-        "score": scores,
-        "signed": np.full(6, np.iinfo(np.int64).min),
-        "unsigned": np.full(6, np.iinfo(np.uint64).max),
-        "pair": np.full((6, 2), 1 / 3, np.float64),
-    }
-    rawpack.pack({"image": np.zeros((6, 8, 8, 3), np.uint8), **numbers}, tmp_path / "store", size="keep", workers=0)
-    client = view(tmp_path / "store")
+    image = np.random.default_rng(0).random((6, 8, 8, 1), np.float32)
+    numbers = {"score": scores, "large": np.full(6, np.iinfo(np.uint64).max), "pair": np.full((6, 2), 1 / 3)}
+    for name, values in (("one", image), ("two", image * 2), ("same", image)):
+        rawpack.pack({"image": values, **numbers}, tmp_path / name, size="keep", workers=0)
+    client = view([tmp_path / name for name in ("one", "two", "same")])
     up = client.json("/api/rows", sort="score")["tiles"]
     down = client.json("/api/rows", sort="score", descending=1)["tiles"]
     assert [one["row"] for one in up[:4]] == [2, 3, 0, 5]
     assert [one["row"] for one in down[:4]] == [5, 0, 3, 2]
     assert [{one["row"] for one in tiles[4:]} for tiles in (up, down)] == [{1, 4}, {1, 4}]
-    assert [one["value"] for one in down] == ["score 3.4028235e+38", "score 3.0", "score 1.0", "score -inf"] + 2 * [
-        "score nan"
-    ]
+    assert [one["value"] for one in down[:5]] == [
+        "score 3.4028235e+38", "score 3.0", "score 1.0", "score -inf", "score nan",
+    ]  # fmt: skip
     values = client.json("/api/sample", row=5)["values"]
-    assert (values["signed"], values["unsigned"]) == ("-9223372036854775808", "18446744073709551615")
-    assert np.float32(values["score"]) == scores[5]
+    assert values["large"] == "18446744073709551615"
     assert values["pair"] == "float64 (2,)\n[0.3333333333333333, 0.3333333333333333]"
+    pair = client.json("/api/pair", store=0, other=1, row=1)
+    assert (pair["compared"], pair["equal"], pair["psnr"]) == (False, False, None)
+    assert client.json("/api/pair", store=0, other=2, row=1)["equal"]
+    assert client.refused("/difference", store=0, other=1, row=1, there=1)[0] == 400
 
 
 @pytest.mark.usefixtures("looked_through_here")
@@ -788,34 +700,15 @@ def test_frames_of_a_video(tmp_path: Path, view: View) -> None:
     assert (found["count"], found["left_out"]) == (2, 1)
     assert [(clip["rows"], clip["label"]) for clip in found["clips"]] == [([0, 1, 2, 3], "a"), ([4, 5, 6, 7], "a")]
     assert found["clips"][1]["key"] == reader.column("key")[4]
-    status, said = client.refused("/api/clips", frames=10)
-    assert (status, said.endswith("a smaller stride; short 'repeat_last' or short 'wrap' pads them")) == (400, True)
-    assert "=" not in said
     found = client.json("/api/clips", frames=4, step=2, short="repeat_last")
     assert (found["count"], found["left_out"]) == (4, 0)
     assert [clip["rows"] for clip in found["clips"][1:]] == [[2, 3, 4, 5], [4, 5, 6, 7], [9, 10, 11, 11]]
     assert eval(found["line"], {"rawpack": rawpack}).column("store_row")[3].tolist() == [9, 10, 11, 11]
-    for words, why in (
-        ({"step": 0}, "step must be from 1"),
-        ({"short": "pad"}, "short 'pad' must be one of 'drop'"),
-        ({"step": 2, "per_video": 3}, "step 2 and per video 3 exclude each other"),
-    ):
-        status, said = client.refused("/api/clips", frames=4, **words)
-        assert (status, why in said) == (400, True), said
+    assert client.refused("/api/clips", frames=10)[1].endswith("short 'repeat_last' or short 'wrap' pads them")
+    assert "step must be from 1" in client.refused("/api/clips", frames=4, step=0)[1]
     columns = client.json("/api/columns", row=10)
     assert columns["values"]["video"] == "1 (b/short.mp4)"
     assert columns == {name: client.json("/api/sample", row=10)[name] for name in columns}
-
-
-def test_numbers_that_are_no_bytes_are_not_compared(tmp_path: Path, view: View) -> None:
-    image = np.random.default_rng(0).random((2, 8, 8, 1), np.float32)
-    for name, values in (("one", image), ("two", image * 2), ("same", image)):
-        rawpack.pack({"image": values}, tmp_path / name, size="keep", workers=0)
-    client = view([tmp_path / name for name in ("one", "two", "same")])
-    pair = client.json("/api/pair", store=0, other=1, row=1)
-    assert (pair["compared"], pair["equal"], pair["psnr"]) == (False, False, None)
-    assert client.json("/api/pair", store=0, other=2, row=1)["equal"]
-    assert client.refused("/difference", store=0, other=1, row=1, there=1)[0] == 400
 
 
 def test_forgotten_pages_end(packed: Packed) -> None:
@@ -831,44 +724,15 @@ def test_forgotten_pages_end(packed: Packed) -> None:
 
 def test_sizes_are_looked_at_before_pixels(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever question would read them: nothing of a sample is read whose images do not fit."""
-    page = rawpack.view(packed("memmap", "--size", 48))
+    page = rawpack.view(packed("memmap", "--size", "32x48"))
     client = Client(page.url)
-    monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_BYTES", 48 * 48 * 3 - 1)
+    monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_BYTES", 32 * 48 * 3 - 1)
     for path, words in (("/image", {"row": 0}), ("/api/sample", {"row": 0}), ("/api/batch", {"batch": 2})):
         status, said = client.refused(path, **words)
-        assert (status, "48 x 48 pixels, too many for a page" in said) == (400, True), said
+        assert (status, "32 x 48 pixels, too many for a page" in said) == (400, True), said
     assert "<img" not in page._repr_html_()
-    monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_BYTES", 48 * 48 * 3)
-    assert client.get("/image?row=0").status == 200
+    monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_BYTES", 32 * 48 * 3)
+    for most, status in ((32 * 48, 200), (32 * 48 - 1, 400)):
+        monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_PIXELS", most)
+        assert client.get("/image?row=0").status == status
     page.close()
-
-
-@pytest.mark.parametrize("size", ["32x48", "48x32"])
-def test_pixels_are_height_times_width(size: str, packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(packed("memmap", "--size", size)) as (_, client):
-        monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_PIXELS", 32 * 48)
-        assert client.get("/image?row=0").status == 200
-        monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_PIXELS", 32 * 48 - 1)
-        status, said = client.refused("/image", row=0)
-        assert (status, "pixels, too many for a page" in said) == (400, True), said
-
-
-def test_pictures_are_computed_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wider numbers than a picture's own are never there for all of its pixels; what is shown does not depend on it."""
-    rng = np.random.default_rng(0)
-    one, other = (rng.integers(0, 256, (37, 5, 3), np.uint8) for _ in range(2))
-    mask = rng.integers(0, 300, (37, 5), np.uint16)
-
-    def shown() -> tuple[Any, ...]:
-        return drawn.difference(one, other, 3), drawn.mask_layer(mask), drawn.psnr(one, other), drawn.psnr(one, one)
-
-    whole = shown()
-    monkeypatch.setattr(drawn, "_BAND", 40)
-    assert shown() == whole
-    gray = np.clip(128 + 3 * (other.astype(float) - one), 0, 255).astype(np.uint8)
-    assert np.array_equal(cv2.imdecode(np.frombuffer(whole[0][1], np.uint8), -1)[..., ::-1], gray)
-    layer = cv2.imdecode(np.frombuffer(whole[1][1], np.uint8), -1)
-    assert np.array_equal(layer[..., 3] == 0, mask == 0)
-    assert (layer[mask == 255][:, :3] == 128).all()
-    assert whole[2] == pytest.approx(10 * np.log10(255**2 / np.mean((one.astype(float) - other) ** 2)))
-    assert whole[3] is None

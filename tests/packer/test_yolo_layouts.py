@@ -115,7 +115,6 @@ def test_splits_may_be_lists_of_folders_or_text_files(coco8: Path) -> None:
     [
         ("train: images/train\nnames: {1: a}\n", "no list 'names'"),
         ("train: [\n", "is not YAML"),
-        ("[a, b]\n", "is not a data.yaml"),
         ("train: images/train\nkpt_shape: [2, 4]\n", "kpt_shape is [2, 4]"),
         ("train: images/train\nkpt_shape: [2, 3]\nflip_idx: [0, 0]\n", "flip_idx is [0, 0], which is not an order"),
         ("a: &a [x, x]\nb: &b [*a, *a]\nnames: [*b, *b]\ntrain: images/train\n", "at `$.names[0]`"),
@@ -128,9 +127,6 @@ def test_what_is_wrong_in_a_data_yaml_is_named(text: str, words: str, coco8: Pat
     assert not (coco8.parent / "s").exists()
 
 
-# ---------------------------------------------------------------------------------------------- polygons and keypoints
-
-
 def test_folders_that_are_named_next_to_a_data_yaml(coco8: Path) -> None:
     """Classes are those of the data.yaml. A split of it is refused: all images would be in each."""
     folders = {"images": coco8 / "images/train", "labels_dir": coco8 / "labels/train"}
@@ -140,6 +136,9 @@ def test_folders_that_are_named_next_to_a_data_yaml(coco8: Path) -> None:
         UsageError, match=r"coco8\.yaml/val is a split, and --images names all images: give .*coco8\.yaml"
     ):
         open_source(coco8.parent / "coco8.yaml/val", "yolo", **folders)
+
+
+# ---------------------------------------------------------------------------------------------- polygons and keypoints
 
 
 def test_polygons_have_boxes_around_them(tmp_path: Path) -> None:
@@ -224,29 +223,22 @@ def test_numbers_a_hair_outside_are_clipped(tmp_path: Path) -> None:
         open_source(root)
 
 
-@pytest.mark.parametrize("bad", ["nan", "1.2", "-0.1", "0_1", "x"])
-def test_bad_points_of_polygons_are_refused(bad: str, tmp_path: Path) -> None:
-    put(tmp_path / "set", "a", f"0 0.1 0.1 0.2 0.2 0.3 {bad} 0.4 0.4\n")
-    with pytest.raises(UsageError, match=r"labels/a.txt, line 1, column 7 .*is not a fraction"):
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("0 0.1 0.1 0.2 0.2 0.3 nan 0.4 0.4", r"column 7 .*is not a fraction"),
+        ("0 0.1 0.1 0.2 0.2 0.3 1.2 0.4 0.4", r"column 7 .*is not a fraction"),
+        (
+            "0 0.1 0.1 0.2 0.2 0.3 0.3 0.4",
+            "column 6: 8 values, but a box is class, x, y, width, height, and",
+        ),
+        ("0 0.5 0.5 0.2", "column 5: 4 values"),
+        ("0 0.5 0.5 12 0.2", r"column 4 \(width\): '12': is not a fraction of the image, from 0 to 1"),
+        ("0_1 0.5 0.5 0.2 0.2", r"column 1 \(class\): '0_1': is not a class number"),
+    ],
+)
+def test_bad_lines_are_refused(line: str, words: str, tmp_path: Path) -> None:
+    """Where an image has no other."""
+    put(tmp_path / "set", "a", f"{line}\n")
+    with pytest.raises(UsageError, match=f"labels/a.txt, line 1, {words}"):
         open_source(tmp_path / "set")
-
-
-# ---------------------------------------------------------------------------------------------- pairs of folders
-
-
-def test_any_pair_of_folders(tmp_path: Path) -> None:
-    """--labels-dir names the text files of the images in SRC, or in --images, with the same subfolders."""
-    put(tmp_path / "set", "x/a", "0 0.5 0.5 0.2 0.4\n", folder="photos", labels="truth")
-    put(tmp_path / "set", "x/b", None, folder="photos", labels="truth")
-    photos, truth = tmp_path / "set/photos", tmp_path / "set/truth"
-    one = Reader(pack(photos, tmp_path / "s", "--size", "keep", "--labels-dir", truth))
-    both = Reader(pack(tmp_path / "set", tmp_path / "t", "--size", "keep", "--labels-dir", truth, "--images", photos))
-    for reader in (one, both):
-        assert [reader[i]["key"] for i in range(2)] == ["x/a.jpg", "x/b.jpg"]
-        assert_allclose(reader[0]["boxes"], [[24, 12, 36, 28, 0]], atol=1e-4)
-        assert reader[1]["boxes"].shape == (0, 5)
-    assert "there is no folder" in stop_of(
-        "pack", "--source", "yolo", "--labels-dir", tmp_path / "no", photos, tmp_path / "u"
-    )
-    with pytest.raises(UsageError, match=r"no text file of boxes .* would be .*photos/x/a.txt"):
-        open_source(photos, labels_dir=photos)

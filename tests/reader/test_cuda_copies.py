@@ -3,7 +3,6 @@ gone."""
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections import deque
 from typing import Any
@@ -120,37 +119,6 @@ def test_slots_are_registered_once() -> None:
     assert len(device.registrations) <= 2
     assert copies.counts == {"registered_slots": len(device.registrations), "staged_batches": 0}
     assert device.synchronized == 0
-
-
-def test_a_slot_is_not_reused_before_its_event() -> None:
-    """While the device has done nothing, each batch takes another slot; afterwards they are free again."""
-    device = SimulatedCuda()
-    copies, pool = CudaCopies(device, dict), SlotPool(LAYOUT, 3)
-    queue = [begun(pool, copies, number) for number in range(3)]
-    assert len(pool.slots) == 3
-    assert not pool.spare
-    device.work(1)  # one of the first batch's two copies
-    copies.collect()
-    assert not pool.spare
-    device.work(2)  # the other, and the event
-    copies.collect()
-    assert pool.spare
-    assert [right(copies.finish(one), number) for number, one in enumerate(queue)] == [True] * 3
-
-
-def test_memory_is_unregistered_before_it_is_unmapped() -> None:
-    """The slots end while a copy from them is under way: they stay until it is done. The device checks the rest."""
-    device = SimulatedCuda()
-    copies, pool = CudaCopies(device, dict), SlotPool(LAYOUT, 3)
-    copied = begun(pool, copies, 7)
-    pool.close()
-    del pool
-    gc.collect()
-    copies.collect()
-    assert len(device.registered) == 1
-    assert right(copies.finish(copied), 7)
-    copies.collect()
-    assert not device.registered
 
 
 @pytest.mark.parametrize("how", ["refused", "not reused"])

@@ -120,8 +120,7 @@ def samples(batch: dict[str, Any]) -> list[dict[str, Any]]:
         lambda: [CenterCrop(50)],
         lambda: [RandomCrop(40), RandomHorizontalFlip(0.5)],
         lambda: [RandomCrop(110, padding=20), RandomVerticalFlip(0.5)],
-        lambda: [RandomResizedCrop(64, scale=(0.1, 0.6))],
-        lambda: [Resize((144, 120)), RandomHorizontalFlip(0.5), RandomVerticalFlip(0.5), CenterCrop(70)],
+        lambda: [Resize((144, 120)), RandomHorizontalFlip(0.5), RandomResizedCrop(64, scale=(0.1, 0.6))],
     ],
 )
 def test_polygons_are_what_is_left_of_their_pixels(make: Callable[[], list[Any]], store: Path) -> None:
@@ -144,17 +143,15 @@ def test_polygons_are_what_is_left_of_their_pixels(make: Callable[[], list[Any]]
     assert left_out or not isinstance(make()[0], CenterCrop)
 
 
+def first_of(store: Path, *fields: str, **options: Any) -> dict[str, Any]:
+    """A batch of all samples."""
+    return next(iter(Reader(store).batches(COUNT, fields=[*fields], workers=0, **options)))
+
+
 def test_keypoints_outside_are_gone_and_the_others_are_where_they_were_drawn(store: Path) -> None:
     """A fixed crop of 40 from (28, 28): its arithmetic."""
-    reader = Reader(store)
-    batch = next(
-        iter(
-            reader.batches(
-                COUNT, fields=["image", "keypoints", "boxes", "number"], transform=[CenterCrop(40)], workers=0
-            )
-        )
-    )
-    seen = 0
+    reader, seen = Reader(store), 0
+    batch = first_of(store, "image", "keypoints", "boxes", "number", transform=[CenterCrop(40)])
     for i, now in enumerate(batch["keypoints"]):
         was = reader[i]["keypoints"][batch["number"][i] % 10]
         x, y = was[..., 0] - 28, was[..., 1] - 28
@@ -165,18 +162,17 @@ def test_keypoints_outside_are_gone_and_the_others_are_where_they_were_drawn(sto
     assert 3 < seen < 2 * 3 * COUNT - 3
 
 
-@pytest.mark.parametrize("flip", [RandomHorizontalFlip, RandomVerticalFlip])
-def test_flips_swap_left_and_right(flip: Any, store: Path) -> None:
+@pytest.mark.parametrize("axis", [0, 1])
+def test_flips_swap_left_and_right(axis: int, store: Path) -> None:
     """In a mirrored image the left eye is where the right one was, whichever way it was mirrored; turned by half, it is
     not mirrored."""
-    reader, fields = Reader(store), ["image", "keypoints"]
-    now = next(iter(reader.batches(COUNT, fields=fields, transform=[flip(1.0)], workers=0)))["keypoints"]
     both = [RandomHorizontalFlip(1.0), RandomVerticalFlip(1.0)]
-    turned = next(iter(reader.batches(COUNT, fields=fields, transform=both, workers=0)))["keypoints"]
+    now, turned = (
+        first_of(store, "image", "keypoints", transform=steps)["keypoints"] for steps in ([both[axis]], both)
+    )
     for i in range(COUNT):
-        was = reader[i]["keypoints"]
+        was = Reader(store)[i]["keypoints"]
         there = was[..., 2:] > 0
-        axis = 0 if flip is RandomHorizontalFlip else 1
         mirrored = was.copy()
         mirrored[..., axis] = SIDE - was[..., axis]
         assert_allclose(now[i], np.where(there, mirrored, 0)[:, ::-1], atol=1e-4)
@@ -184,17 +180,15 @@ def test_flips_swap_left_and_right(flip: Any, store: Path) -> None:
         assert_allclose(turned[i], np.where(there, half, 0), atol=1e-4)
 
 
-@pytest.mark.parametrize("size", [(48, 48), (120, 60)])
-def test_packing_moves_them_too(size: tuple[int, int], tmp_path: Path) -> None:
+def test_packing_moves_them_too(tmp_path: Path) -> None:
     """A crop and a resize while packing give what the same crop gives of pixels."""
-    path = tmp_path / "s"
-    rawpack_packer.pack(Shapes(), path, fields=KINDS, workers=0, crop=(40, 10, 40, 70), size=size)
-    reader = Reader(path)
-    assert sum(len(reader[i]["boxes"]) for i in range(COUNT)) < 3 * COUNT
-    for i in range(COUNT):
-        check_polygons(reader[i], reader[i]["mask"])
-        assert (reader[i]["boxes"][:, 4] == reader[i]["number"] % 10).all()
-        assert len(reader[i]["keypoints"]) == len(reader[i]["boxes"])
+    rawpack_packer.pack(Shapes(), tmp_path / "s", fields=KINDS, workers=0, crop=(40, 10, 40, 70), size=(120, 60))
+    packed = [Reader(tmp_path / "s")[i] for i in range(COUNT)]
+    assert sum(len(sample["boxes"]) for sample in packed) < 3 * COUNT
+    for sample in packed:
+        check_polygons(sample, sample["mask"])
+        assert (sample["boxes"][:, 4] == sample["number"] % 10).all()
+        assert len(sample["keypoints"]) == len(sample["boxes"])
 
 
 def test_stores_of_stores_keep_what_follows(store: Path, tmp_path: Path) -> None:
@@ -220,21 +214,18 @@ def test_what_follows_can_be_read_without_the_boxes(store: Path) -> None:
     assert_allclose(half["polygons"][0], expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("ragged", ["list", "pad"])
-def test_instance_masks_are_those_of_the_boxes(ragged: Any, store: Path) -> None:
+def test_instance_masks_are_those_of_the_boxes(store: Path) -> None:
     """One for each box that is left, with the pixels of its object."""
-    fields = ["image", "mask", "boxes", "number", "polygons"]
-    batch = next(iter(Reader(store).batches(6, fields=fields, transform=[CenterCrop(60)], ragged=ragged, workers=0)))
-    masks = instance_masks(batch)
-    for i, made in enumerate(masks):
-        count = batch["boxes.length"][i] if ragged == "pad" else len(batch["boxes"][i])
-        assert (made.shape, made.dtype) == ((count, 60, 60), np.uint8)
-        for one, number in zip(made, batch["number"][i], strict=False):
-            assert (one != (batch["mask"][i][..., 0] == COLORS[number % 10])).mean() < 0.03
-            assert one.sum() > 3
-    assert [
-        one.shape for one in instance_masks({"boxes": [np.zeros((2, 5))], "polygons": [np.zeros((0, 4))]}, size=8)
-    ] == [(2, 8, 8)]
+    for ragged in ("list", "pad"):
+        batch = first_of(store, *KINDS, "image", transform=[CenterCrop(60)], ragged=ragged)
+        for i, made in enumerate(instance_masks(batch)):
+            count = batch["boxes.length"][i] if ragged == "pad" else len(batch["boxes"][i])
+            assert (made.shape, made.dtype) == ((count, 60, 60), np.uint8)
+            for one, number in zip(made, batch["number"][i], strict=False):
+                assert (one != (batch["mask"][i][..., 0] == COLORS[number % 10])).mean() < 0.03
+                assert one.sum() > 3
+    empty = {"boxes": [np.zeros((2, 5))], "polygons": [np.zeros((0, 4))]}
+    assert [one.shape for one in instance_masks(empty, size=8)] == [(2, 8, 8)]
     with pytest.raises(UsageError, match="x, y, box, part"):
         instance_masks(batch, polygons="boxes")
 
@@ -275,19 +266,13 @@ def test_values_that_do_not_fit_their_boxes_are_rejected(name: str, tmp_path: Pa
     ("name", "changes"),
     [
         ("polygons", {"shape": [None, 5]}),
-        ("polygons", {"follows": "keypoints"}),
         ("polygons", {"dtype": "int32"}),
         ("polygons", {"follows": "nothing"}),
         ("keypoints", {"mirror": [0, 0]}),
-        ("keypoints", {"mirror": [0, 1, 2]}),
         ("number", {"mirror": [0]}),
         ("boxes", {"follows": "rows"}),
         ("boxes", {"boxes": None}),
-        ("image", {"follows": "rows"}),
         ("image", {"array": True}),
-        ("boxes", {"array": True}),
-        ("polygons", {"array": True}),
-        ("number", {"array": False}),
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_refused(name: str, changes: dict[str, Any], store: Path) -> None:

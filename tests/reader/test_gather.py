@@ -23,7 +23,6 @@ from rawpack.formats.gather import Gather, RawShard, place
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranges of addresses are reserved on Linux only")
 
 PAGE = 4096
-MIXED = ("memmap", "hdf5-gzip", "lmdb")
 RAW = ("memmap", "hdf5", "hdf5-chunk4", "memmap")
 
 
@@ -95,49 +94,39 @@ def no_rows_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UniformRows, "read", refuse)
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-chunk4"])
+@pytest.mark.parametrize("layouts", [["memmap"], ["hdf5-chunk4"], RAW], ids=str)
 @pytest.mark.parametrize("preload", [False, True])
-def test_a_store_is_read_in_one_call(packed: Packed, layout: str, preload: bool, no_rows_one_by_one: None) -> None:
-    """Raw shards are read together, preloaded or not, and from worker processes too."""
+def test_raw_stores_are_read_in_one_call(
+    packed: Packed, layouts: list[str], preload: bool, no_rows_one_by_one: None
+) -> None:
+    """Of one store or several formats, whose rows begin at different offsets; preloaded or not."""
     truth = Truth(packed("memmap", "--size", 48))
-    reader = Reader(packed(layout, "--size", 48), preload=preload)
+    reader = Reader([packed(layout, "--size", 48) for layout in layouts], preload=preload)
     assert len(reader._library.stores[0].manifest.shards) > 1
     for way in WAYS.values():
-        batches = list(reader.batches(20, shuffle=True, **way))
-        assert sum(len(batch["index"]) for batch in batches) == len(truth)
-        assert all(truth.holds(batch) for batch in batches)
-
-
-@pytest.mark.parametrize("preload", [False, True])
-def test_raw_stores_are_read_in_one_call(packed: Packed, preload: bool, no_rows_one_by_one: None) -> None:
-    """So are several raw stores, of different formats, whose rows begin at different offsets."""
-    truth = Truth(packed("memmap", "--size", 48))
-    both = Reader([packed(layout, "--size", 48) for layout in RAW], preload=preload)
-    for way in WAYS.values():
-        for batch in both.batches(32, shuffle=True, **way):
-            assert truth.holds(batch | {"index": batch["index"] % len(truth)})
+        batches = list(reader.batches(32, shuffle=True, **way))
+        assert sum(len(batch["index"]) for batch in batches) == len(truth) * len(layouts)
+        assert all(truth.holds(batch | {"index": batch["index"] % len(truth)}) for batch in batches)
 
 
 @pytest.mark.parametrize("size", [48, 64])
-@pytest.mark.parametrize("preload", [False, True])
-def test_other_stores_are_read_one_after_another(packed: Packed, size: int, preload: bool) -> None:
+@pytest.mark.parametrize("way", ["here", "processes"])
+def test_other_stores_are_read_one_after_another(packed: Packed, size: int, way: str) -> None:
     """Stores that allow no common stride (64 pixels a side: whole pages), or that are compressed, give the same."""
     truth = Truth(packed("memmap", "--size", size))
     layouts = [layout for layout in FORMATS if layout != "lmdb"]
-    many = Reader([packed(layout, "--size", size) for layout in layouts], preload=preload)
-    for way in WAYS.values():
-        rows = []
-        for batch in many.batches(32, shuffle=True, **way):
-            rows += batch["index"].tolist()
-            assert truth.holds(batch | {"index": batch["index"] % len(truth)})
-        assert sorted(rows) == list(range(len(layouts) * len(truth)))
+    many, rows = Reader([packed(layout, "--size", size) for layout in layouts], preload=way == "here"), list[int]()
+    for batch in many.batches(32, shuffle=True, **WAYS[way]):
+        rows += batch["index"].tolist()
+        assert truth.holds(batch | {"index": batch["index"] % len(truth)})
+    assert sorted(rows) == list(range(len(layouts) * len(truth)))
 
 
 def test_a_jpeg_store_among_them(packed: Packed) -> None:
     """A JPEG store beside a raw one is decoded into its places, to what it gives alone."""
-    alone = {layout: Reader(packed(layout, "--size", 48)) for layout in MIXED}
-    samples = [one[row] for one in alone.values() for row in range(len(one))]
-    for batch in Reader([packed(layout, "--size", 48) for layout in MIXED]).batches(32, shuffle=True, workers=0):
+    stores = [packed(layout, "--size", 48) for layout in ("memmap", "hdf5-gzip", "lmdb")]
+    samples = [one[row] for one in map(Reader, stores) for row in range(len(one))]
+    for batch in Reader(stores).batches(32, shuffle=True, workers=0):
         for row, image, label in zip(batch["index"], batch["image"], batch["label"], strict=True):
             assert np.array_equal(image, samples[row]["image"])
             assert label == samples[row]["label"]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import io
 import mmap
-import os
 import re
 import struct
-import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -22,13 +19,14 @@ import pytest
 from draws import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from image_corpus import saved
+from pictures import encoded
 from PIL import Image
 from reading import without_core
 
 from rawpack import jpeg
 from rawpack.errors import DecodeError, RawpackError, UsageError
 from rawpack.jpeg import choice, region
-from rawpack.jpeg.captured_stderr import captured_stderr
 from rawpack.jpeg.choice import BACKENDS, open_backend
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
@@ -45,14 +43,12 @@ SAMPLING = {
 @pytest.fixture(params=list(BACKENDS))
 def backend(request: pytest.FixtureRequest) -> jpeg.JpegDecoder:
     """Each backend that works on this machine."""
-    return working(request.param)
+    if request.param not in WORKING:
+        pytest.skip(f"{request.param} does not work here")
+    return WORKING[request.param]
 
 
-def working(name: str) -> jpeg.JpegDecoder:
-    opened = open_backend(name)
-    if not isinstance(opened, jpeg.JpegDecoder):
-        pytest.skip(f"{name} does not work here: {opened}")
-    return opened
+WORKING = {name: opened for name in BACKENDS if isinstance(opened := open_backend(name), jpeg.JpegDecoder)}
 
 
 MCU_WIDTH = {"444": 8, "422": 16, "420": 16, "440": 8, "411": 32, "gray": 8}
@@ -78,12 +74,6 @@ def encode(image: Pixels, subsampling: str = "420", quality: int = 90, interval:
         pixels = np.ascontiguousarray(image[..., ::-1])
         options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLING[subsampling]]
     return cv2.imencode(".jpg", pixels, options)[1].tobytes()
-
-
-def by_pillow(image: Image.Image, **options: object) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "jpeg", **options)
-    return file.getvalue()
 
 
 def pillow(data: bytes, mode: str | None = None) -> Pixels:
@@ -116,66 +106,56 @@ sizes = st.tuples(st.integers(1, 70), st.integers(1, 70))
 subsamplings = st.sampled_from([*SAMPLING, "gray"])
 
 
+TURNED = Image.Exif()
+TURNED[0x0112] = 6
+
+
 @settings(max_examples=tries(100), deadline=None)
 @given(sizes, subsamplings, st.integers(20, 100), st.integers(0, 5))
 def test_every_backend_agrees_with_pillow(size: tuple[int, int], subsampling: str, quality: int, seed: int) -> None:
     """Whatever the size, sampling and quality: within two levels of Pillow, and exactly alike."""
     data = encode(scene(*size, seed), subsampling, quality)
-    decoded = {name: b.decode(data) for name in BACKENDS if isinstance(b := open_backend(name), jpeg.JpegDecoder)}
-    for image in decoded.values():
+    for backend in WORKING.values():
+        image = backend.decode(data)
         assert difference(image, pillow(data, "RGB")) <= 2
-        np.testing.assert_array_equal(image, decoded["opencv"])
+        np.testing.assert_array_equal(image, WORKING["opencv"].decode(data))
 
 
-@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 3}, {"optimize": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"restart_marker_blocks": 3}, {"optimize": True}, {"exif": TURNED}]
+)
 def test_other_kinds_of_jpeg_decode_alike(backend: jpeg.JpegDecoder, options: dict[str, object]) -> None:
-    """Progressive files, optimised tables and any restart interval come out as Pillow has them."""
-    data = by_pillow(Image.fromarray(scene(61, 83)), quality=88, **options)
+    """Progressive files, optimized tables and any restart interval come out as Pillow has them, turned or not."""
+    data = encoded(scene(61, 83), "JPEG", quality=88, **options)
     assert difference(backend.decode(data), pillow(data)) <= 2
 
 
-def test_grey_as_rgb_has_equal_channels(backend: jpeg.JpegDecoder) -> None:
-    """A grey file asked for as RGB has the grey plane three times."""
-    data = encode(scene(40, 50), "gray")
-    image = backend.decode(data)
-    assert image.shape == (40, 50, 3)
-    np.testing.assert_array_equal(image, np.repeat(pillow(data), 3, axis=2))
-    np.testing.assert_array_equal(backend.decode(data, color="gray"), pillow(data))
-
-
-def test_colour_as_grey_is_the_luma_plane(backend: jpeg.JpegDecoder) -> None:
-    """A colour file asked for as grey gives its stored Y plane, (H, W, 1), not a mixture of RGB."""
-    data = encode(scene(40, 50))
-    stored = Image.open(io.BytesIO(data))
+def test_gray_and_color_are_turned_into_each_other(backend: jpeg.JpegDecoder) -> None:
+    """A gray file as RGB has its plane three times; a color file as gray has its stored Y plane."""
+    gray, color = encode(scene(40, 50), "gray"), encode(scene(40, 50))
+    np.testing.assert_array_equal(backend.decode(gray), np.repeat(pillow(gray), 3, axis=2))
+    np.testing.assert_array_equal(backend.decode(gray, color="gray"), pillow(gray))
+    stored = Image.open(io.BytesIO(color))
     stored.draft("L", stored.size)
-    image = backend.decode(data, color="gray")
-    assert image.shape == (40, 50, 1)
-    assert difference(image, np.asarray(stored)[..., None]) <= 1
-
-
-def test_orientation_is_left_to_the_caller(backend: jpeg.JpegDecoder) -> None:
-    """The pixels come as stored, whatever EXIF says of turning them."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    data = by_pillow(Image.fromarray(scene(40, 60)), exif=exif.tobytes())
-    assert difference(backend.decode(data), pillow(data)) <= 2
+    assert difference(backend.decode(color, color="gray"), np.asarray(stored)[..., None]) <= 1
 
 
 @pytest.mark.parametrize("scale", [2, 4, 8])
-@pytest.mark.parametrize("size", [(64, 96), (61, 83), (17, 9)])
 @pytest.mark.parametrize("color", ["rgb", "gray"])
-def test_scales_are_those_of_libjpeg(
-    backend: jpeg.JpegDecoder, scale: int, size: tuple[int, int], color: jpeg.Color
-) -> None:
+def test_scales_are_those_of_libjpeg(backend: jpeg.JpegDecoder, scale: int, color: jpeg.Color) -> None:
     """Sides are divided and rounded up, and the pixels are the ones of Pillow's draft mode."""
-    data = encode(scene(*size))
-    stored = Image.open(io.BytesIO(data))
-    stored.draft("L" if color == "gray" else "RGB", (max(1, size[1] // scale), max(1, size[0] // scale)))
-    expected = np.asarray(stored).reshape(-(-size[0] // scale), -(-size[1] // scale), 1 if color == "gray" else 3)
-    assert difference(backend.decode(data, scale=scale, color=color), expected) <= 2
+    for height, width in ((64, 96), (61, 83), (17, 9)):
+        data = encode(scene(height, width))
+        stored = Image.open(io.BytesIO(data))
+        stored.draft("L" if color == "gray" else "RGB", (max(1, width // scale), max(1, height // scale)))
+        expected = np.asarray(stored).reshape(-(-height // scale), -(-width // scale), 1 if color == "gray" else 3)
+        assert difference(backend.decode(data, scale=scale, color=color), expected) <= 2
 
 
 # ---------------------------------------------------------------- four components
+
+
+CMYK = saved(Image.fromarray(np.dstack([scene(48, 56), scene(48, 56, 1)[..., :1]]), "CMYK"), "JPEG", quality=95)
 
 
 def as_ycck(data: bytes) -> bytes:
@@ -189,19 +169,15 @@ def test_cmyk_planes_come_as_stored(backend: jpeg.JpegDecoder, change: object) -
     """CMYK and YCCK give the four planes of libjpeg; Pillow's, with Adobe's inversion put back, are within 3 levels."""
     if backend.name == "opencv":
         pytest.skip("OpenCV does not hand over four planes")
-    planes = np.concatenate([scene(48, 56), scene(48, 56, 1)[..., :1]], axis=2)
-    data = change(by_pillow(Image.fromarray(planes, "CMYK"), quality=95))  # type: ignore[operator]
+    data = change(CMYK)  # type: ignore[operator]
     image = backend.decode(data, color="cmyk")
     assert image.shape == (48, 56, 4)
     assert difference(255 - image, pillow(data)) <= 3
 
 
-@pytest.mark.parametrize("name", list(BACKENDS))
-def test_colours_that_a_file_has_not_are_refused(name: str) -> None:
+def test_colors_that_a_file_has_not_are_refused(backend: jpeg.JpegDecoder) -> None:
     """Nobody converts CMYK to RGB on the quiet, or invents four planes: "unsupported", from every backend."""
-    backend = working(name)
-    four = by_pillow(Image.new("CMYK", (20, 20), (1, 2, 3, 4)))
-    for data, color in ((four, "rgb"), (four, "gray"), (encode(scene(20, 20)), "cmyk")):
+    for data, color in ((CMYK, "rgb"), (CMYK, "gray"), (encode(scene(20, 20)), "cmyk")):
         with pytest.raises(DecodeError) as raised:
             backend.decode(data, color=color)  # type: ignore[arg-type]
         assert raised.value.reason == "unsupported"
@@ -225,24 +201,20 @@ def test_out_is_filled_and_returned(backend: jpeg.JpegDecoder) -> None:
     "out",
     [
         np.empty((33, 48, 3), np.uint8),
-        np.empty((47, 33, 3), np.uint8),
-        np.empty((33, 47), np.uint8),
         np.empty((33, 47, 4), np.uint8),
-        np.empty((33, 47, 3), np.int8),
         np.empty((33, 47, 3), np.float32),
         np.empty((33, 94, 3), np.uint8)[:, ::2],
         np.empty((3, 47, 33), np.uint8).T,
         np.frombuffer(bytes(33 * 47 * 3), np.uint8).reshape(33, 47, 3),
     ],
-    ids=["wider", "turned", "flat", "RGBA", "int8", "float", "strided", "Fortran", "read-only"],
+    ids=["wider", "RGBA", "float", "strided", "Fortran", "read-only"],
 )
 def test_a_wrong_out_is_refused_untouched(backend: jpeg.JpegDecoder, out: Pixels) -> None:
     """Another shape, type or layout is a UsageError that names both shapes, and nothing is written."""
     before = out.copy()
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, match=re.escape(str(out.shape))) as raised:
         backend.decode(encode(scene(33, 47)), out=out)
     assert "(33, 47, 3)" in str(raised.value)
-    assert str(out.shape) in str(raised.value)
     np.testing.assert_array_equal(out.view(np.uint8), before.view(np.uint8))
 
 
@@ -262,8 +234,7 @@ def test_any_bytes_serve_and_mapped_files_are_not_copied(backend: jpeg.JpegDecod
 
 
 def test_threads_may_share_a_decoder(backend: jpeg.JpegDecoder) -> None:
-    """Eight threads over whole and damaged files at once: each gets its own image or the error of its own file, and
-    none is a mere warning in Python."""
+    """Of whole and damaged files at once, each thread gets its own image or the error of its own file."""
     files = [encode(scene(90, 110, seed)) for seed in range(8)]
     expected = [backend.decode(data) for data in files]
 
@@ -313,7 +284,7 @@ def test_truncation_is_found_wherever_it_is(
     data = {
         "baseline": encode(image, interval=0),
         "restart": encode(image),
-        "progressive": by_pillow(Image.fromarray(image), progressive=True),
+        "progressive": encoded(image, "JPEG", progressive=True),
         "grey": encode(image, "gray"),
     }[kind]
     for length in sorted({cut for cut in cuts(data) if 2 <= cut < len(data)}):
@@ -325,19 +296,15 @@ def test_truncation_is_found_wherever_it_is(
     ("data", "reason"),
     [
         (b"", "empty"),
-        (b"\xff", "not_an_image"),
         (b"once upon a time " * 50, "not_an_image"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(100), "not_an_image"),
         (b"\xff\xd8", "truncated"),
         (b"\xff\xd8" + bytes(1000), "truncated"),
-        (b"\xff\xd8\xff\xd9", "truncated"),
         (b"\xff\xd8\xff\xd9" + bytes(100), "corrupt"),
         (b"\xff\xd8\xff\xe0\x00\x01" + bytes(100), "corrupt"),
-        (b"\xff\xd8" + b"once upon a time " * 50, "truncated"),
     ],
 )
 def test_what_is_no_jpeg_is_refused_with_its_reason(backend: jpeg.JpegDecoder, data: bytes, reason: str) -> None:
-    """Empty files, text, other formats and empty shells: a DecodeError that says which."""
+    """Empty files, other files and empty shells: a DecodeError that says which."""
     assert refused(backend, data) == reason
 
 
@@ -365,16 +332,12 @@ def test_random_damage_ends_in_an_image_or_a_decode_error(data: st.DataObject) -
     """Bytes overwritten, removed or put in anywhere: the right shape or a DecodeError, whole or a box, from all."""
     original = encode(scene(40, 40), data.draw(subsamplings))
     at = data.draw(st.integers(0, len(original)))
-    length = data.draw(st.integers(0, 40))
-    junk = data.draw(st.binary(max_size=8))
-    damaged = original[:at] + junk + original[at + length :]
-    for name in BACKENDS:
-        backend = open_backend(name)
-        if isinstance(backend, jpeg.JpegDecoder):
-            with suppress(DecodeError):
-                header = jpeg.read_header(damaged)
-                assert region.decode_box(backend.decode, damaged, (0, 0, 1, 1)).shape == (1, 1, 3)
-                assert backend.decode(damaged).shape == (header.height, header.width, 3)
+    damaged = original[:at] + data.draw(st.binary(max_size=8)) + original[at + data.draw(st.integers(0, 40)) :]
+    for backend in WORKING.values():
+        with suppress(DecodeError):
+            header = jpeg.read_header(damaged)
+            assert region.decode_box(backend.decode, damaged, (0, 0, 1, 1)).shape == (1, 1, 3)
+            assert backend.decode(damaged).shape == (header.height, header.width, 3)
 
 
 def harmless() -> dict[str, bytes]:
@@ -390,72 +353,48 @@ def harmless() -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("words", list(harmless()))
+HARMLESS = harmless()
+
+
+@pytest.mark.parametrize("words", HARMLESS)
 def test_harmless_oddities_do_not_lose_a_sample(
     backend: jpeg.JpegDecoder, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Junk around complete pixels, unknown revisions: the image, and libjpeg's words for whoever asks; no output."""
-    odd = harmless()[words]
-    warnings: list[str] = []
-    np.testing.assert_array_equal(
-        backend.decode(odd, warnings=warnings), backend.decode(encode(scene(64, 64)), warnings=warnings)
-    )
+    """The image comes, with libjpeg's words for whoever asks and no output; damage beside them is found."""
+    odd, warnings, more = HARMLESS[words], list[str](), list[str]()
+    np.testing.assert_array_equal(backend.decode(odd, warnings=warnings), backend.decode(encode(scene(64, 64))))
     if warnings or words != "bad ICC marker":  # not every version of every library reads profiles
         assert len(warnings) == 1
         assert words in warnings[0]
     np.testing.assert_array_equal(backend.decode(odd), backend.decode(odd, out=np.empty((64, 64, 3), np.uint8)))
-    assert capfd.readouterr() == ("", "")
-
-
-def test_several_oddities_at_once_are_all_told(backend: jpeg.JpegDecoder) -> None:
-    """libjpeg tells of one warning only; here each is found."""
-    data = harmless()["unknown JFIF revision"]
-    frame = offset_of(data, 0xC0)
-    odd = data[:frame] + b"junk" + data[frame:-2] + bytes(10) + data[-2:]
-    warnings: list[str] = []
-    backend.decode(odd, warnings=warnings)
-    assert len(warnings) == 3
-
-
-@pytest.mark.parametrize("words", list(harmless()))
-def test_a_harmless_oddity_hides_no_damage(backend: jpeg.JpegDecoder, words: str) -> None:
-    """An unknown revision *and* a missing end is "truncated": the first warning is not taken for the only one."""
-    odd = harmless()[words]
+    backend.decode(odd[:-2] + bytes(10) + odd[-2:], warnings=more)
+    assert len(more) == len(warnings) + (not words.endswith("0xd9"))
     assert refused(backend, odd[: len(odd) * 3 // 4]) == "truncated"
     restart = odd.index(b"\xff\xd0", offset_of(odd.replace(b"junk", b""), 0xDA))
     assert refused(backend, odd[:restart] + bytes(9) + odd[restart:]) == "corrupt"
+    assert capfd.readouterr() == ("", "")
 
 
-KINDS: dict[str, dict[str, object]] = {
-    "plain": {},
-    "optimized": {"optimize": True, "quality": 60},
-    "progressive": {"progressive": True},
-    "4:4:4": {"subsampling": 0},
-}
+KINDS: list[dict[str, object]] = [{}, {"optimize": True, "quality": 60}, {"progressive": True}, {"subsampling": 0}]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", KINDS, ids=str)
 @pytest.mark.parametrize("flat", [False, True])
-def test_a_wrong_bit_that_libjpeg_warns_of_is_no_image(backend: jpeg.JpegDecoder, kind: str, flat: bool) -> None:
-    """One flipped bit anywhere in header or data: what decodes with a warning differs from the sound image by at most
-    10 on average, as small pieces of junk do; data that is left over is never taken for such junk."""
+def test_a_wrong_bit_that_libjpeg_warns_of_is_no_image(
+    backend: jpeg.JpegDecoder, options: dict[str, object], flat: bool
+) -> None:
+    """What decodes with a warning differs from the sound image as little as small pieces of junk do."""
     image = scene(64, 64)
     if flat:  # the data of such blocks is one byte over and over
         image[24:] = image[:, 24:] = 250
-    data = by_pillow(Image.fromarray(image), **KINDS[kind])
+    data = encoded(image, "JPEG", **options)
     sound = pillow(data).astype(int)
-    wrong, draw = {}, np.random.default_rng(0)
-    for bit in draw.integers(16, len(data) * 8, tries(600)).tolist():
-        flipped = bytearray(data)
+    for bit in np.random.default_rng(0).integers(16, len(data) * 8, tries(400)).tolist():
+        flipped, warnings = bytearray(data), list[str]()
         flipped[bit // 8] ^= 1 << bit % 8
-        warnings: list[str] = []
-        try:
+        with suppress(DecodeError):
             decoded = backend.decode(bytes(flipped), warnings=warnings)
-        except DecodeError:
-            continue
-        if warnings and (decoded.shape != sound.shape or np.abs(decoded - sound).mean() > 10):
-            wrong[bit] = warnings
-    assert not wrong
+            assert not warnings or (decoded.shape == sound.shape and np.abs(decoded - sound).mean() <= 10), warnings
 
 
 def test_only_filler_may_be_left_over(backend: jpeg.JpegDecoder) -> None:
@@ -483,31 +422,31 @@ def test_junk_in_the_header_hides_no_segment_about_the_pixels(backend: jpeg.Jpeg
 
 def test_a_color_transform_is_not_guessed(backend: jpeg.JpegDecoder) -> None:
     """An unknown code is read as YCbCr, but not where the colors are named R, G, B, or are four."""
-    rgb = by_pillow(Image.fromarray(scene(64, 64)), keep_rgb=True)
-    cmyk = by_pillow(Image.fromarray(scene(64, 64)).convert("CMYK"))
-    four = [] if backend.name == "opencv" else [(cmyk, "cmyk")]  # which never returns four planes
-    for data, color in ((rgb, "rgb"), *four):
+    four = [] if backend.name == "opencv" else [(CMYK, "cmyk")]  # which never returns four planes
+    for data, color in ((encoded(scene(64, 64), "JPEG", keep_rgb=True), "rgb"), *four):
         at = data.index(b"Adobe") + 11
         with pytest.raises(DecodeError, match="color transform code 9") as info:
             backend.decode(data[:at] + b"\x09" + data[at + 1 :], color=color)  # type: ignore[arg-type]
         assert info.value.reason == "corrupt"
 
 
-def test_a_header_cannot_claim_memory(backend: jpeg.JpegDecoder) -> None:
-    """A small file that claims 65,000 x 65,000 pixels is refused before memory is taken for them."""
+def test_a_header_cannot_claim_what_is_not_there(backend: jpeg.JpegDecoder) -> None:
+    """Huge sizes are refused before memory is taken for them, and what nobody decodes as "unsupported"."""
     data = encode(scene(16, 16))
     frame = offset_of(data, 0xC0)
-    assert refused(backend, data[: frame + 5] + struct.pack(">HH", 65000, 65000) + data[frame + 9 :]) == "truncated"
+    for at, changed, reason in (
+        (5, struct.pack(">HH", 65000, 65000), "truncated"),
+        (4, b"\x0c", "unsupported"),
+        (5, b"\x00\x00", "unsupported"),
+        (9, b"\x02", "unsupported"),
+    ):
+        assert refused(backend, data[: frame + at] + changed + data[frame + at + len(changed) :]) == reason
 
 
-def test_kinds_that_nobody_decodes_are_unsupported(backend: jpeg.JpegDecoder) -> None:
-    """12 bits a sample, two components, a height that comes later: "unsupported"."""
-    data = encode(scene(16, 16))
-    frame = offset_of(data, 0xC0)
-    twelve_bits = data[: frame + 4] + b"\x0c" + data[frame + 5 :]
-    no_height = data[: frame + 5] + b"\x00\x00" + data[frame + 7 :]
-    two = data[: frame + 9] + b"\x02" + data[frame + 10 :]
-    assert [refused(backend, d) for d in (twelve_bits, no_height, two)] == ["unsupported"] * 3
+def with_header(scan: bytes, *segments: tuple[int, bytes]) -> bytes:
+    """A JPEG of these segments, (marker, body), and image data."""
+    header = b"".join(struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body for marker, body in segments)
+    return b"\xff\xd8" + header + scan + b"\xff\xd9"
 
 
 def flat_blocks(sampling: tuple[int, int, int], levels: list[int]) -> bytes:
@@ -522,20 +461,18 @@ def flat_blocks(sampling: tuple[int, int, int], levels: list[int]) -> bytes:
     bits += "1" * (-len(bits) % 8)
     scan = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\x00")
     height, width = 8 * max(s & 15 for s in sampling), 8 * max(s >> 4 for s in sampling)
-    segments = [
+    return with_header(
+        scan,
         (0xDB, b"\x00" + b"\x08" * 64),
         (0xC0, struct.pack(">BHHB", 8, height, width, 3) + bytes(b for i in range(3) for b in (i, sampling[i], 0))),
         (0xC4, b"\x00" + bytes((0, 0, 0, 8, *[0] * 12)) + bytes(range(8))),
         (0xC4, b"\x10" + bytes((1, *[0] * 15)) + b"\x00"),
         (0xDA, b"\x03\x00\x00\x01\x00\x02\x00\x00\x3f\x00"),
-    ]
-    header = b"".join(struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body for marker, body in segments)
-    return b"\xff\xd8" + header + scan + b"\xff\xd9"
+    )
 
 
 def test_unusual_sampling_is_decoded_by_whoever_can() -> None:
     """Sampling factors that a backend refuses: `jpeg.decode` gives the pixels all the same, by OpenCV."""
-    working("opencv")
     usual = flat_blocks((0x21, 0x11, 0x11), [20, 30, 9, 7])
     odd = flat_blocks((0x21, 0x12, 0x11), [20, 30, 9, 5, 7])
     for data in (usual, odd):
@@ -547,17 +484,15 @@ def test_unusual_sampling_is_decoded_by_whoever_can() -> None:
 def test_a_lossless_file_is_never_reduced(backend: jpeg.JpegDecoder) -> None:
     """libjpeg-turbo 3 ignores the scale there, and would write the whole picture beyond the end of a smaller array."""
     frame = struct.pack(">BHHB", 8, 64, 64, 1) + b"\x01\x11\x00"
-    segments = [(0xC3, frame), (0xC4, b"\x00\x01" + bytes(16)), (0xDA, b"\x01\x01\x00\x01\x00\x00")]
-    header = b"".join(struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body for marker, body in segments)
-    data = b"\xff\xd8" + header + bytes(64 * 64 // 8) + b"\xff\xd9"
+    tables, scan = b"\x00\x01" + bytes(16), b"\x01\x01\x00\x01\x00\x00"
+    data = with_header(bytes(64 * 64 // 8), (0xC3, frame), (0xC4, tables), (0xDA, scan))
     with suppress(DecodeError):  # libjpeg-turbo 2 does not decode it at all
         assert (backend.decode(data) == 128).all()
     for scale in (2, 4, 8):
-        with pytest.raises(DecodeError, match="lossless") as refusal:
-            jpeg.decode(data, scale=scale)
-        assert refusal.value.reason == "unsupported"
-        with pytest.raises(DecodeError, match="lossless"):
-            backend.decode(data, scale=scale)
+        for decode in (jpeg.decode, backend.decode):
+            with pytest.raises(DecodeError, match="lossless") as refusal:
+                decode(data, scale=scale)
+            assert refusal.value.reason == "unsupported"
 
 
 # ---------------------------------------------------------------- boxes
@@ -578,11 +513,9 @@ def test_a_box_is_the_whole_sliced(
     """Any box, size, sampling and quality: bit for bit what slicing the whole image gives."""
     size, (y, x, h, w) = case
     data = encode(scene(*size, seed), subsampling, quality)
-    for name in BACKENDS:
-        backend = open_backend(name)
-        if isinstance(backend, jpeg.JpegDecoder):
-            expected = backend.decode(data, color=color)[y : y + h, x : x + w]
-            np.testing.assert_array_equal(region.decode_box(backend.decode, data, (y, x, h, w), color=color), expected)
+    for backend in WORKING.values():
+        expected = backend.decode(data, color=color)[y : y + h, x : x + w]
+        np.testing.assert_array_equal(region.decode_box(backend.decode, data, (y, x, h, w), color=color), expected)
 
 
 @settings(max_examples=tries(150), deadline=None)
@@ -601,23 +534,27 @@ def test_a_scaled_box_is_the_scaled_image_sliced(
         np.testing.assert_array_equal(part, expected)
 
 
-def test_a_box_decodes_only_its_rows() -> None:
-    """What makes boxes fast: the library is handed a small JPEG, of the needed rows only, that Pillow opens too."""
-    data = encode(scene(256, 256))
-    seen: list[bytes] = []
+def cut_both_ways(data: bytes) -> int:
+    """Assert that the native core and Python cut the same rows out of a file, byte by byte; how often they cut."""
+    try:
+        header = jpeg.read_header(data)
+    except DecodeError:
+        return 0
+    rows = -(-header.height // region.mcu_shape(header.sampling)[0])
+    spans = [(first, end) for first in range(rows) for end in range(first + 1, rows + 1)][:: 1 + rows**2 // 20]
 
-    def decode(data: jpeg.Data, **options: object) -> Pixels:
-        seen.append(bytes(data))
-        return jpeg.decoder().decode(data, **options)  # type: ignore[arg-type]
+    def cut() -> list[tuple[bytes, int] | None]:
+        parts = [region._cut_rows(memoryview(data), header, *span) for span in spans]
+        return [part and (bytes(part[0]), part[1]) for part in parts]
 
-    region.decode_box(decode, data, (100, 0, 50, 50))
-    assert pillow(seen[0]).shape == (64, 256, 3)  # rows 96 to 160
-    assert len(seen) == 1
-    assert len(seen[0]) < len(data) / 2
+    made = cut()
+    with without_core():
+        assert made == cut()
+    return sum(part is not None for part in made)
 
 
-def ready_for_boxes() -> bytes:
-    return encode(scene(96, 64))
+READY = encode(scene(96, 64))
+"""A file that boxes are cut out of."""
 
 
 def fill_bytes_before_markers(data: bytes) -> bytes:
@@ -631,29 +568,29 @@ def fill_bytes_before_markers(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("data", "is_cut"),
     [
-        (ready_for_boxes(), True),
-        (with_segment(ready_for_boxes(), 0xE5, b"\xff\xd0\xff\xd9\xff\xda" * 9), True),
-        (fill_bytes_before_markers(ready_for_boxes()), True),
-        (ready_for_boxes() + b"trailing", False),
+        (READY, True),
+        (with_segment(READY, 0xE5, b"\xff\xd0\xff\xd9\xff\xda" * 9), True),
+        (fill_bytes_before_markers(READY), True),
+        (READY + b"trailing", False),
         (encode(scene(96, 64), interval=0), False),
         (encode(scene(96, 64), interval=3), False),
         (encode(scene(96, 64), interval=8), False),
-        (by_pillow(Image.fromarray(scene(96, 64)), progressive=True, restart_marker_rows=1), False),
-        (by_pillow(Image.fromarray(scene(96, 64)), restart_marker_rows=1), True),
+        (encoded(scene(96, 64), "JPEG", progressive=True, restart_marker_rows=1), False),
+        (encoded(scene(96, 64), "JPEG", restart_marker_rows=1), True),
     ],
     ids=["plain", "APP5", "fill", "trailing", "none", "3", "8", "progressive", "Pillow"],
 )
 def test_only_files_of_the_right_build_are_cut(data: bytes, is_cut: bool) -> None:
-    """Markers in other segments do not confuse, other intervals and progressive files are decoded whole: all exact."""
-    heights: list[int] = []
+    """The library is handed a small JPEG, of the needed rows only; other files are decoded whole: all exact."""
+    seen: list[Pixels] = []
 
     def decode(data: jpeg.Data, **options: object) -> Pixels:
-        image = jpeg.decoder().decode(data, **options)  # type: ignore[arg-type]
-        heights.append(len(image))
-        return image
+        seen.append(pillow(bytes(data)))
+        return jpeg.decoder().decode(data, **options)  # type: ignore[arg-type]
 
     np.testing.assert_array_equal(region.decode_box(decode, data, (40, 8, 20, 40)), jpeg.decode(data)[40:60, 8:48])
-    assert heights == [32 if is_cut else 96]
+    assert [one.shape for one in seen] == [(32 if is_cut else 96, 64, 3)]
+    assert (cut_both_ways(data) > 0) == is_cut
 
 
 def test_damage_in_the_needed_rows_is_found() -> None:
@@ -665,6 +602,9 @@ def test_damage_in_the_needed_rows_is_found() -> None:
         jpeg.decode(damaged, box=(30, 0, 20, 64))
     with pytest.raises(DecodeError, match="truncated"):
         jpeg.decode(data[:-50], box=(30, 0, 20, 64))
+
+
+LIES = ["swapped", "lost", "twice", "unmarked", "ends", "cut", "height", "width", "interval", "sampling"]
 
 
 def lies(data: bytes, kind: str, k: int) -> bytes:
@@ -688,29 +628,21 @@ def lies(data: bytes, kind: str, k: int) -> bytes:
 
 
 @settings(max_examples=tries(300), deadline=None)
-@given(
-    boxes(),
-    subsamplings,
-    st.sampled_from(["swapped", "lost", "twice", "unmarked", "ends", "cut", "height", "width", "interval", "sampling"]),
-    st.integers(0, 40),
-)
+@given(boxes(), subsamplings, st.sampled_from(LIES), st.integers(0, 40))
 def test_lying_files_give_right_pixels_or_an_error(
     case: tuple[tuple[int, int], jpeg.Box], subsampling: str, kind: str, k: int
 ) -> None:
-    """Markers in the wrong order, missing or too many, headers that lie, files that end early: a box has the pixels of
-    the whole; where the whole is refused, so is the box, or it has the pixels of the intact rows."""
+    """A box has the pixels of the whole; where that is refused, so is the box, or it has those of intact rows."""
     (height, width), box = case
     height, box = height + 70, (box[0] + 35, *box[1:])
     intact = encode(scene(height, width), subsampling)
     data = lies(intact, kind, k)
     y, x, h, w = box
-    try:
+    whole = part = None
+    with suppress(DecodeError):
         whole = jpeg.decode(data)
-    except DecodeError:
-        whole = None
     if whole is not None and (y + h > whole.shape[0] or x + w > whole.shape[1]):
         return
-    part = None
     with suppress(DecodeError, UsageError):
         part = jpeg.decode(data, box=box)
     if whole is not None:
@@ -721,65 +653,28 @@ def test_lying_files_give_right_pixels_or_an_error(
         np.testing.assert_array_equal(part[:kept], jpeg.decode(intact)[y : y + kept, x : x + w])
 
 
-def cut_both_ways(data: bytes) -> int:
-    """Assert that the native core and Python cut the same rows out of a file, byte by byte; how often they cut."""
-    try:
-        header = jpeg.read_header(data)
-    except DecodeError:
-        return 0
-    rows, cuts = -(-header.height // region.mcu_shape(header.sampling)[0]), 0
-    spans = [(first, end) for first in range(rows) for end in range(first + 1, rows + 1)]
-    for first, end in spans[:: 1 + len(spans) // 20]:
-        made = region._cut_rows(memoryview(data), header, first, end)
-        with without_core():
-            expected = region._cut_rows(memoryview(data), header, first, end)
-        assert (made is None) == (expected is None)
-        if made is not None and expected is not None:
-            assert (bytes(made[0]), made[1]) == (bytes(expected[0]), expected[1])
-            cuts += 1
-    return cuts
-
-
-@pytest.mark.parametrize("subsampling", SAMPLING)
-def test_the_core_cuts_files_as_python_does(subsampling: str) -> None:
-    """Intact files, files that lie in any way, files that are cut off at any marker."""
-    data, cuts_made = encode(scene(100, 60), subsampling), 0
-    kinds = "swapped", "lost", "twice", "unmarked", "ends", "cut", "height", "width", "interval", "sampling"
-    for kind in kinds:
-        cuts_made += sum(cut_both_ways(lies(data, kind, k)) for k in (0, 3, 8))
-    assert cut_both_ways(data) > 0
-    assert cut_both_ways(fill_bytes_before_markers(data)) > 0
-    for length in cuts(data):
-        assert cut_both_ways(data[:length]) == 0 or length >= len(data)
-    assert cuts_made > 0
-
-
-@settings(max_examples=tries(200), deadline=None)
-@given(subsamplings, st.data())
-def test_the_core_cuts_damaged_files_as_python_does(subsampling: str, data: st.DataObject) -> None:
-    """Bytes overwritten, removed or put in anywhere, markers and fill bytes among them."""
+@settings(max_examples=tries(120), deadline=None)
+@given(subsamplings, st.sampled_from(LIES) | st.none(), st.integers(0, 8), st.data())
+def test_the_core_cuts_files_as_python_does(subsampling: str, lie: str | None, k: int, data: st.DataObject) -> None:
+    """Files that lie in any way, and those with bytes overwritten, removed or put in anywhere, markers among them."""
     file = encode(scene(70, 40), subsampling)
-    for _ in range(data.draw(st.integers(1, 3))):
+    for _ in range(0 if lie else data.draw(st.integers(0, 3))):
         at = data.draw(st.integers(0, len(file)))
         junk = data.draw(st.lists(st.sampled_from([0x00, 0xFF, 0xD0, 0xD1, 0xD3, 0xD9, 0x42]), max_size=4))
         file = file[:at] + bytes(junk) + file[at + data.draw(st.integers(0, 6)) :]
-    cut_both_ways(file)
+    cut_both_ways(lies(file, lie, k) if lie else file)
 
 
 @pytest.mark.parametrize(
-    "box", [(0, 0, 0, 5), (0, 0, 5, 0), (-1, 0, 5, 5), (0, -1, 5, 5), (30, 0, 4, 5), (0, 40, 5, 8), (0, 0, 500, 500)]
+    "box", [(0, 0, 0, 5), (0, 0, 5, 0), (-1, 0, 5, 5), (0, -1, 5, 5), (30, 0, 4, 5), (0, 40, 5, 8)]
 )
 def test_boxes_outside_the_image_are_refused(box: jpeg.Box) -> None:
-    """Empty, negative or too large: a UsageError that names the box and the image."""
+    """Empty, negative or too large: a UsageError that names the box and the image. Numbers may be numpy's."""
+    data = encode(scene(33, 47))
+    y, x, h, w = np.array([20, 3, 10, 30])
+    np.testing.assert_array_equal(jpeg.decode(data, box=(y, x, h, w)), jpeg.decode(data)[20:30, 3:33])
     with pytest.raises(UsageError, match="33 x 47"):
-        jpeg.decode(encode(scene(33, 47)), box=box)
-
-
-def test_boxes_may_be_of_numpy_integers() -> None:
-    """As they come out of an array of crops."""
-    data = encode(scene(120, 47))
-    y, x, h, w = np.array([70, 3, 20, 30])
-    np.testing.assert_array_equal(jpeg.decode(data, box=(y, x, h, w)), jpeg.decode(data)[70:90, 3:33])
+        jpeg.decode(data, box=box)
 
 
 # ---------------------------------------------------------------- arguments, choice
@@ -796,179 +691,46 @@ def test_nonsense_arguments_are_refused(backend: jpeg.JpegDecoder) -> None:
         region.decode_box(backend.decode, data, (0, 0, 1, 1), scale=0)
 
 
-def test_a_header_like_the_last_one_is_told_alike() -> None:
-    """A header that was just read is known again, by all of its bytes, and what follows it is looked at anew."""
-    wide, tall = encode(scene(40, 72)), encode(scene(72, 40))
-    header = jpeg.read_header(wide)
-    again = encode(scene(40, 72, seed=1))
-    assert again != wide
-    assert jpeg.read_header(again) == header
-    assert jpeg.read_header(tall)[:2] == (72, 40)
-    assert jpeg.read_header(wide) == header
-    for end in range(header.scan_offset + 1):
-        jpeg.read_header(wide)
-        with pytest.raises(DecodeError) as refused_with:
-            jpeg.read_header(wide[:end])
-        assert refused_with.value.reason == {0: "empty", 1: "not_an_image"}.get(end, "truncated")
-
-
 @pytest.fixture
-def fresh_choice() -> Iterator[None]:
-    choice.decoder.cache_clear()
-    choice.open_backend.cache_clear()
-    yield
-    choice.decoder.cache_clear()
-    choice.open_backend.cache_clear()
+def fresh_choice() -> Iterator[Callable[[], None]]:
+    """Forgets what was chosen."""
+
+    def forget() -> None:
+        choice.decoder.cache_clear()
+        choice.open_backend.cache_clear()
+
+    forget()
+    yield forget
+    forget()
 
 
-@pytest.mark.usefixtures("fresh_choice")
-def test_the_first_that_works_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """simplejpeg where it works; the next one where it does not, with the reason."""
+def test_the_first_that_works_is_chosen(monkeypatch: pytest.MonkeyPatch, fresh_choice: Callable[[], None]) -> None:
+    """simplejpeg, or the next one, with the reason; where none works, one error says what to install."""
     monkeypatch.delenv("RAWPACK_JPEG", raising=False)
     assert jpeg.decoder().name == "simplejpeg"
-
     monkeypatch.setitem(sys.modules, "simplejpeg", None)
-    choice.decoder.cache_clear()
-    choice.open_backend.cache_clear()
-    assert jpeg.decoder().name != "simplejpeg"
-    why_not = choice.open_backend("simplejpeg")
-    assert isinstance(why_not, str)
-    assert "simplejpeg" in why_not
-
-
-@pytest.mark.usefixtures("fresh_choice")
-def test_the_variable_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RAWPACK_JPEG names the backend; an unknown or a broken one is an error that says so."""
-    monkeypatch.setenv("RAWPACK_JPEG", "turbojpeg")
-    if isinstance(open_backend("turbojpeg"), jpeg.JpegDecoder):
+    fresh_choice()
+    assert "simplejpeg" in str(choice.open_backend("simplejpeg"))
+    if "turbojpeg" in WORKING:
         assert jpeg.decoder().name == "turbojpeg"
-
-    for name in ("nvjpeg", "opencv"):
-        choice.decoder.cache_clear()
-        monkeypatch.setenv("RAWPACK_JPEG", name)
-        with pytest.raises(UsageError, match=rf"'{name}'.*simplejpeg, turbojpeg"):
-            jpeg.decoder()
-
-    choice.open_backend.cache_clear()
-    monkeypatch.setenv("RAWPACK_JPEG", "simplejpeg")
-    monkeypatch.setitem(sys.modules, "simplejpeg", None)
-    with pytest.raises(RawpackError, match=r"RAWPACK_JPEG=simplejpeg does not work here: .*simplejpeg"):
-        jpeg.decoder()
-
-
-@pytest.mark.usefixtures("fresh_choice")
-def test_a_machine_without_any_decoder_is_told_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing installed: one error that names every failure and what to install. OpenCV alone does not count."""
-    monkeypatch.delenv("RAWPACK_JPEG", raising=False)
-    for module in ("simplejpeg", "turbojpeg"):
-        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, "turbojpeg", None)
+    fresh_choice()
     with pytest.raises(RawpackError, match=r"pip install simplejpeg.*simplejpeg: .*turbojpeg: "):
         jpeg.decoder()
 
 
-class OlderLibrary:
-    def __init__(self, path: str | None) -> None:
-        raise RuntimeError("PyTurboJPEG 2.0 requires libjpeg-turbo 3.0 or later.\nThe loaded library appears")
-
-
-class NoLibrary:
-    def __init__(self, path: str | None) -> None:
-        raise RuntimeError("Unable to locate turbojpeg library automatically.")
-
-
-class OtherShape:
-    def __init__(self, path: str | None) -> None:
-        pass
-
-    def decode(self, *_: object, **__: object) -> Pixels:
-        return np.empty((0, 0, 3), np.uint8)
-
-
-@pytest.mark.usefixtures("fresh_choice")
-@pytest.mark.parametrize(
-    ("package", "refusal"),
-    [
-        (OlderLibrary, r"needs libjpeg-turbo 3.*pip install 'PyTurboJPEG>=1\.8,<2'$"),
-        (NoLibrary, r"libturbojpeg was not found: install it"),
-        (OtherShape, r"decodes \(0, 0, 3\), but the header says \(8, 8, 3\)"),
-    ],
-)
-def test_pyturbojpeg_that_does_not_fit_names_the_cure(
-    monkeypatch: pytest.MonkeyPatch, package: type, refusal: str
-) -> None:
-    """Version 2 with libjpeg-turbo 2: the line for pip; no library: its packages; never an array of another shape."""
-    module = SimpleNamespace(TurboJPEG=package, TJPF_RGB=0, TJPF_GRAY=6, TJPF_CMYK=11)
-    monkeypatch.setitem(sys.modules, "turbojpeg", module)  # type: ignore[arg-type]
-    monkeypatch.setattr("importlib.metadata.version", lambda _: "2.6.1")
-    why_not = open_backend("turbojpeg")
-    assert isinstance(why_not, str)
-    assert re.search(refusal, why_not)
-
-
-def test_versions_are_told(backend: jpeg.JpegDecoder) -> None:
-    """A decoder says its package's version, and that of the libjpeg-turbo beneath."""
-    assert backend.package_version in backend.version
-    assert backend.library is None or backend.library in backend.version
-    if backend.name == "simplejpeg":
-        assert "libjpeg-turbo" in backend.version
-
-
-def test_opencv_passes_on_what_others_write(capfd: pytest.CaptureFixture[str]) -> None:
-    """While warnings are caught, the lines that other threads write are kept, and written after the call: each once,
-    though one that is written just then may come before them."""
-    opencv = working("opencv")
-    data = encode(scene(400, 400))
-    lines = [f"line {i}" for i in range(300)]
-
-    def chatter() -> None:
-        for line in lines:
-            os.write(2, f"{line}\n".encode())
-
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(chatter)
-        while not done.done():
-            opencv.decode(data)
-    assert sorted(capfd.readouterr().err.splitlines()) == sorted(lines)
-
-
-def test_lines_are_passed_on_whole(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that the standard error takes only in part arrives whole; where it takes nothing, work goes on."""
-    real = os.write
-
-    def slowly(descriptor: int, data: bytes) -> int:
-        return real(descriptor, bytes(data)[:3])
-
-    def never(descriptor: int, data: bytes) -> int:
-        raise BlockingIOError
-
-    for write in (slowly, never):
-        with monkeypatch.context() as patch, captured_stderr(lambda line: False):
-            real(2, b"what somebody else says\n")
-            patch.setattr("os.write", write)
-    assert capfd.readouterr().err == "what somebody else says\n"
-
-
-def test_opencv_works_with_stderr_closed() -> None:
-    """As in a daemon: damage is found, and the descriptor stays closed."""
-    working("opencv")
-    code = """
-import os, sys
-from rawpack.errors import DecodeError
-from rawpack.jpeg.choice import open_backend
-data = sys.stdin.buffer.read()
-os.close(2)
-try:
-    open_backend("opencv").decode(data)
-except DecodeError as error:
-    print(error.reason)
-try:
-    os.fstat(2)
-except OSError:
-    print("closed")
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=hole_in(encode(scene(64, 64), interval=0)), env=environment,
-        stdout=subprocess.PIPE, check=True,
-    )  # fmt: skip
-    assert done.stdout.split() == [b"corrupt", b"closed"]
+def test_the_variable_overrides(monkeypatch: pytest.MonkeyPatch, fresh_choice: Callable[[], None]) -> None:
+    """RAWPACK_JPEG names the backend; an unknown or a broken one is an error that says so."""
+    monkeypatch.setenv("RAWPACK_JPEG", "turbojpeg")
+    if "turbojpeg" in WORKING:
+        assert jpeg.decoder().name == "turbojpeg"
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    for name, words in (
+        ("nvjpeg", r"'nvjpeg'.*simplejpeg, turbojpeg"),
+        ("opencv", r"'opencv'.*simplejpeg, turbojpeg"),
+        ("simplejpeg", "RAWPACK_JPEG=simplejpeg does not work here: .*simplejpeg"),
+    ):
+        fresh_choice()
+        monkeypatch.setenv("RAWPACK_JPEG", name)
+        with pytest.raises(RawpackError, match=words):
+            jpeg.decoder()

@@ -55,13 +55,10 @@ def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("limit", "quota", "cpus"),
     [
-        ("200000 100000\n", 2.0, 2),
         ("150000 100000\n", 1.5, 2),
-        ("50000 100000\n", 0.5, 1),
         ("1000 100000\n", 0.01, 1),
         ("1600000 100000\n", 16.0, 8),
         ("max 100000\n", None, 8),
-        ("", None, 8),
         ("nonsense\n", None, 8),
         ("100000 0\n", None, 8),
     ],
@@ -73,27 +70,24 @@ def test_a_quota_bounds_the_cpus(tmp_path: Path, limit: str, quota: float | None
     assert machine.cpus(root) == cpus
 
 
-@pytest.mark.usefixtures("eight_cpus")
 def test_the_tightest_group_around_the_process_binds(tmp_path: Path) -> None:
-    """The limits of all groups that the process is nested in are read, and the least is taken."""
+    """The least limit of all groups around the process, also in a container that sees a part of them."""
     files = {
         "a/cpu.max": "300000 100000",
         "a/b c/cpu.max": "400000 100000",
         "a/b c/d/cpu.max": "max 100000",
         "other/cpu.max": "100000 100000",
     }
-    assert machine.cpu_quota(v2(tmp_path, "/a/b c/d", files)) == 3.0
-
-
-@pytest.mark.usefixtures("eight_cpus")
-def test_a_container_that_sees_part_of_the_hierarchy(tmp_path: Path) -> None:
-    """A mount that shows only the container's own group is read as such."""
+    assert machine.cpu_quota(v2(tmp_path / "0", "/a/b c/d", files)) == 3.0
     files = {"cpu.max": "600000 100000", "inner/cpu.max": "500000 100000"}
     assert machine.cpu_quota(v2(tmp_path / "1", "/docker/x", files, shown="/docker/x")) == 6.0
     assert machine.cpu_quota(v2(tmp_path / "2", "/docker/x/inner", files, shown="/docker/x")) == 5.0
     assert machine.cpu_quota(v2(tmp_path / "3", "/elsewhere", files, shown="/docker/x")) == 6.0
     outside = {"../../outside/cpu.max": "100000 100000"}
     assert machine.cpu_quota(v2(tmp_path / "4", "/../../outside", files | outside)) == 6.0
+    mount = CGROUP2.format(shown="/").replace("/sys/fs/cgroup", "/sys/my\\040groups")
+    proc = {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": mount}
+    assert machine.cpu_quota(write(tmp_path / "5", proc | {"sys/my groups/cpu.max": "700000 100000"})) == 7.0
 
 
 @pytest.mark.usefixtures("eight_cpus")
@@ -118,22 +112,7 @@ def test_version_1_groups(tmp_path: Path) -> None:
     assert machine.available_memory_bytes(root) == GIB + GIB // 4
 
 
-def test_octal_blanks_in_mount_points(tmp_path: Path) -> None:
-    """A mount point with a blank, which the kernel writes as \\040, is found."""
-    write(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/\n",
-            "proc/self/mountinfo": "30 23 0:26 / /sys/my\\040groups rw - cgroup2 none rw\n",
-            "sys/my groups/cpu.max": "700000 100000",
-        },
-    )
-    assert machine.cpu_quota(tmp_path) == 7.0
-
-
-@pytest.mark.parametrize(
-    "text", ["", "\n", "::\n", "x\n", "1 2 3 - cgroup2\n", "1 2 3 / /x - cgroup2 y rw\n", "a - \n"]
-)
+@pytest.mark.parametrize("text", ["", "::\n", "x\n", "1 2 3 - cgroup2\n", "1 2 3 / /x - cgroup2 y rw\n", "a - \n"])
 def test_odd_files_set_no_limit(tmp_path: Path, text: str) -> None:
     """Files that do not read as the kernel writes them are as good as none."""
     write(tmp_path, {"proc/self/cgroup": text, "proc/self/mountinfo": text, "proc/meminfo": text})
@@ -161,41 +140,24 @@ def test_memory_of_a_container(tmp_path: Path) -> None:
         "a/b/memory.max": "max\n",
         "a/b/memory.current": "12345\n",
     }
-    root = v2(tmp_path, "/a/b", files)
-    write(root, {"proc/meminfo": f"MemTotal:       {4 * GIB >> 10} kB\nMemAvailable:   {2 * GIB >> 10} kB\n"})
+    meminfo = {"proc/meminfo": f"MemTotal:  {4 * GIB >> 10} kB\nMemFree: 10 kB\nMemAvailable:  {2 * GIB >> 10} kB\n"}
+    root = write(v2(tmp_path / "in", "/a/b", files), meminfo)
     assert machine.memory_limit_bytes(root) == GIB
     assert machine.available_memory_bytes(root) == 1500
     write(root, {"sys/fs/cgroup/a/memory.current": f"{GIB + 5000}"})
     assert machine.available_memory_bytes(root) == 0
-
-
-def test_memory_without_limits(tmp_path: Path) -> None:
-    """Without control groups the machine's memory counts."""
-    write(tmp_path, {"proc/meminfo": "MemTotal:  4096 kB\nMemFree: 10 kB\nMemAvailable:   1024 kB\n"})
-    assert machine.memory_limit_bytes(tmp_path) == 4 << 20
-    assert machine.available_memory_bytes(tmp_path) == 1 << 20
+    bare = write(tmp_path / "bare", meminfo)
+    assert (machine.memory_limit_bytes(bare), machine.available_memory_bytes(bare)) == (4 * GIB, 2 * GIB)
 
 
 def test_a_system_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without /proc, /sys, affinity and sysconf, as on Windows, unknown facts are None and nothing fails."""
     for name in ("sched_getaffinity", "sysconf", "statvfs"):
         monkeypatch.delattr(os, name, raising=False)
-    assert machine.cpu_quota(tmp_path) is None
-    assert machine.memory_limit_bytes(tmp_path) is None
-    assert machine.available_memory_bytes(tmp_path) is None
-    assert machine.shm_free_bytes(tmp_path) is None
+    for fact in (machine.cpu_quota, machine.memory_limit_bytes, machine.available_memory_bytes, machine.shm_free_bytes):
+        assert fact(tmp_path) is None
     facts = machine.describe(tmp_path)
-    assert facts["cpus"] == os.cpu_count()
-    assert facts["cpu"] == platform.machine()
-
-
-def test_shared_memory(tmp_path: Path) -> None:
-    """/dev/shm is measured where there is one."""
-    assert machine.shm_free_bytes(tmp_path) is None
-    (tmp_path / "dev/shm").mkdir(parents=True)
-    free = machine.shm_free_bytes(tmp_path)
-    assert free is not None
-    assert free > 0
+    assert (facts["cpus"], facts["cpu"]) == (os.cpu_count(), platform.machine())
 
 
 @pytest.mark.skipif(not hasattr(os, "major"), reason="needs device numbers")
@@ -232,14 +194,15 @@ def test_description_names_the_cpu(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="needs Linux")
 def test_this_machine() -> None:
     """On Linux all facts but the quota are known, and they agree with one another."""
-    facts = machine.describe()
     limit, available = machine.memory_limit_bytes(), machine.available_memory_bytes()
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 1 <= machine.cpus() <= (os.cpu_count() or 1)
     assert limit is not None
     assert available is not None
-    assert 0 <= available <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert limit <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert platform.release() in str(facts["os"])
+    assert 0 <= available <= pages
+    assert limit <= pages
+    assert (machine.shm_free_bytes() or 0) > 0 or not Path("/dev/shm").exists()
+    assert platform.release() in str(machine.describe()["os"])
 
 
 @pytest.mark.parametrize(

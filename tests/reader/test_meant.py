@@ -64,15 +64,11 @@ def test_the_nearest_name_is_named(reader: Reader, door: str) -> None:
     ("where", "cure"),
     [
         ("(frame > 3) & (frame < 5)", "write 'and' instead"),
-        ("frame > 3 & frame < 5", "write 'and' instead"),
         ("(frame > 3) | (frame < 5)", "write 'or' instead"),
         ("~(frame > 3)", "write 'not' instead"),
         ("frame > 3 && frame < 5", "write and, or, not"),
-        ("frame > 3 || frame < 5", "write and, or, not"),
         ("frame > 3 AND frame < 5", "write and, or, not"),
-        ("!frame", "write and, or, not"),
         ("key like 'a%'", "write 'dog' in key"),
-        ("key CONTAINS 'a'", "write 'dog' in key"),
         ("frame between 1 and 3", "or 1 <= score <= 2"),
     ],
 )
@@ -82,7 +78,7 @@ def test_and_or_and_not_are_words(reader: Reader, where: str, cure: str) -> None
         reader.select(where=where)
 
 
-@pytest.mark.parametrize("limit", ["10GB", "1.5 TiB", "200 m", "64b"])
+@pytest.mark.parametrize("limit", ["10GB", "1.5 TiB", "64b"])
 def test_a_limit_is_no_folder(limit: str) -> None:
     """A size in place of the folder of a cache is refused, by both doors. A folder may still be called so."""
     for door in (Cache, lambda cache: Reader("memory://bucket/store", cache=cache)):
@@ -92,47 +88,24 @@ def test_a_limit_is_no_folder(limit: str) -> None:
         assert Cache(folder).folder == folder
 
 
-def test_a_step_adds_no_field(reader: Reader) -> None:
-    """What a function of a batch returns must be in the batch; the error has the fields that are."""
-    step = BatchLambda(lambda batch: {"double": batch["label"] * 2})
-    with pytest.raises(
-        Exception, match="returned 'double': a step cannot add fields to the batch; it can replace image"
-    ):
-        next(iter(reader.batches(4, workers=0, transform=[step], fields=["image", "label"])))
-    declared = BatchLambda(lambda batch: {}, makes={"double": ((), "int64")})
-    with pytest.raises(UsageError, match="makes 'double': a step cannot add fields to the batch; it can replace image"):
-        reader.batches(4, transform=[declared], fields=["image", "label"])
-
-
 def test_a_function_may_return_the_batch_that_it_got(reader: Reader) -> None:
-    """Changed in place, with other arrays in it, or as a copy: its `index` is no field that was added. What was put
-    into it is, and another `index` is refused."""
-
-    def in_place(batch: dict[str, Any]) -> dict[str, Any]:
-        batch["image"][:] = 7
-        return batch
-
-    def other_array(batch: dict[str, Any]) -> dict[str, Any]:
-        batch["image"] = batch["image"] + 7
-        return batch
-
-    def copied(batch: dict[str, Any]) -> dict[str, Any]:
-        return {**batch, "image": batch["image"] + 7}
-
-    for function in (in_place, other_array, copied):
-        batch = next(iter(reader.batches(4, workers=0, transform=[BatchLambda(function)], fields=["image", "label"])))
-        assert (batch["image"] == 7).all()
-        assert batch["label"].tolist() == [0, 1, 0, 1]
-        assert batch["index"].tolist() == [0, 1, 2, 3]
+    """Its `index` is no field that was added; what was put into it is, and another `index` is refused."""
 
     def put_into(name: str, batch: dict[str, Any]) -> dict[str, Any]:
-        batch[name] = batch["label"] * 2
+        batch[name] = batch[name] + 7 if name in batch else batch["label"]
         return batch
 
+    def made(function: Any) -> Any:
+        transform = [BatchLambda(function)]
+        return next(iter(reader.batches(4, workers=0, transform=transform, fields=["image", "label"])))
+
+    for function in (partial(put_into, "image"), lambda batch: {**batch, "image": batch["image"] + 7}):
+        batch = made(function)
+        assert (batch["image"] == 7).all()
+        assert (batch["label"].tolist(), batch["index"].tolist()) == ([0, 1, 0, 1], [0, 1, 2, 3])
     for name in ("double", "index"):
-        step = BatchLambda(partial(put_into, name))
         with pytest.raises(WorkerError, match=f"returned '{name}': a step cannot add fields"):
-            next(iter(reader.batches(4, workers=0, transform=[step], fields=["image", "label"])))
+            made(partial(put_into, name))
 
 
 def test_batches_of_all_frameworks_are_not_indexed(reader: Reader) -> None:
@@ -180,33 +153,17 @@ def test_other_attributes_are_missing_as_ever(reader: Reader) -> None:
     assert copy.copy(reader).fields == pickle.loads(pickle.dumps(reader)).fields
 
 
-@pytest.mark.parametrize(
-    ("keywords", "line"),
-    [
-        ({"num_replicas": 2, "rank": 1}, "ranks=(1, 2)"),
-        ({"augment": [1]}, "augment=[1] is transform=[...] here"),
-        ({"target_transform": abs}, "transform=[..., Lambda(function, field='label')] here"),
-        ({"as_tuple": ["image"]}, "is batches(...).torch(as_tuple=['image']) here"),
-    ],
-)
-def test_keywords_of_datasets_and_samplers(reader: Reader, keywords: dict[str, Any], line: str) -> None:
-    with pytest.raises(TypeError, match=re.escape(line)):
-        reader.batches(4, **keywords)
-    with pytest.raises(TypeError, match=re.escape("transform=[] is reader.batches(..., transform=[...]) here")):
-        Reader("store", transform=[])  # type: ignore[call-arg]
-
-
-@pytest.mark.parametrize("index", ["a/1.jpg", 1.0, None, {1}, (0, 1)])
-def test_what_is_no_number_of_a_sample(reader: Reader, index: Any) -> None:
-    """Each says how to find a field, and a key."""
-    with pytest.raises(TypeError, match=r"reader.column\(name\).*look\(reader\).find\(key=...\)"):
-        reader[index]
-
-
-@pytest.mark.parametrize("text", ["cat/1.jpg", "cat", "a b"])
-def test_a_key_in_place_of_a_condition(reader: Reader, text: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"to find a text in keys: find(key={text!r})")):
-        look(reader).find(text)
+def test_what_is_no_number_of_a_sample(reader: Reader) -> None:
+    """Each says how to find a field, and a key; so does a key in place of a condition."""
+    indices: list[Any] = ["a/1.jpg", 1.0, None, (0, 1)]
+    for index in indices:
+        with pytest.raises(TypeError, match=r"reader.column\(name\).*look\(reader\).find\(key=...\)"):
+            reader[index]
+    for text in ("cat/1.jpg", "cat", "a b"):
+        with pytest.raises(UsageError, match=re.escape(f"to find a text in keys: find(key={text!r})")):
+            look(reader).find(text)
+    with pytest.raises(UsageError, match=re.escape("rawpack.look(rawpack.Reader(path))")):
+        look("store")  # type: ignore[arg-type]
 
 
 class Sequential:
@@ -217,30 +174,32 @@ class Sequential:
 
 
 Module = type("Module", (Sequential,), {"__module__": "torch.nn.modules.module"})
-MISPLACED: dict[str, tuple[Any, str]] = {
-    "step": (RandomHorizontalFlip, "in transform= is a class, not a step: write RandomHorizontalFlip(), with brackets"),
-    "step with arguments": (Normalize, "write Normalize(...), with brackets"),
-    "batch step": (MixUp, "write MixUp(), with brackets"),
-    "functions": (Sequential, "write Sequential(), with brackets"),
-    "module": (type("Own", (Module,), {})(), "Own in transform= is a module of torch, for tensors"),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("what", MISPLACED)
-def test_what_is_nearly_a_step(reader: Reader, what: str) -> None:
+MISPLACED: list[tuple[Any, str]] = [
+    (RandomHorizontalFlip, "in transform= is a class, not a step: write RandomHorizontalFlip(), with brackets"),
+    (Normalize, "write Normalize(...), with brackets"),
+    (MixUp, "write MixUp(), with brackets"),
+    (Sequential, "write Sequential(), with brackets"),
+    (type("Own", (Module,), {})(), "Own in transform= is a module of torch, for tensors"),
+]
+
+
+@pytest.mark.parametrize(("step", "line"), MISPLACED)
+def test_what_is_nearly_a_step(reader: Reader, step: Any, line: str) -> None:
     """It is refused before a worker gets it, wherever a step or a function may be."""
-    step, line = MISPLACED[what]
-    for steps in ([step], (np.negative, step)):
-        with pytest.raises(UsageError, match=re.escape(line)):
-            reader.batches(4, transform=steps)
-    with pytest.raises(UsageError, match=re.escape(line)):
-        Views(2, [step])
-    alone = line if what == "module" else f"pass [{line.partition('write ')[2].partition(',')[0]}]"
-    with pytest.raises(UsageError, match=re.escape(alone)):
-        reader.batches(4, transform=step)
+    alone = f"pass [{line.partition('write ')[2].partition(',')[0]}]" if isinstance(step, type) else line
+    for call, words in (
+        (lambda: reader.batches(4, transform=[step]), line),
+        (lambda: reader.batches(4, transform=(np.negative, step)), line),
+        (lambda: Views(2, [step]), line),
+        (lambda: reader.batches(4, transform=step), alone),
+    ):
+        with pytest.raises(UsageError, match=re.escape(words)):
+            call()
 
 
-def test_interpolations_of_other_names_are_answered(reader: Reader) -> None:
+def test_interpolations_of_other_names_are_answered() -> None:
     for name in ("linear", "cubic"):
         with pytest.raises(UsageError, match=f"Did you mean 'bi{name}'"):
             Resize((4, 4), interpolation=name)
@@ -260,23 +219,17 @@ def test_what_no_shell_replaced(name: str, tmp_path: Path, monkeypatch: pytest.M
     assert user.expanded(name) == name
 
 
-def _of_a_sample(sample: Any, generator: Any) -> Any:
+def of_a_sample(sample: Any, generator: Any) -> Any:
     return sample
 
 
 def test_functions_of_a_sample_in_place_of_one_of_an_array(reader: Reader) -> None:
     """What takes a dict, or random numbers too, is a SampleLambda; other errors of a function stay as they are."""
-    with pytest.raises(UsageError, match=r"_of_a_sample\(sample, generator\) .*write SampleLambda\(_of_a_sample\)"):
-        reader.batches(4, transform=[_of_a_sample])
+    with pytest.raises(UsageError, match=r"of_a_sample\(sample, generator\) .*write SampleLambda\(of_a_sample\)"):
+        reader.batches(4, transform=[of_a_sample])
     for function, noted in ((lambda sample: sample["image"], True), (lambda image: image[99], False)):
         with pytest.raises(WorkerError) as failed:
             next(iter(reader.batches(4, workers=0, transform=[function])))
         notes = getattr(failed.value.__cause__, "__notes__", [])
         assert any("write SampleLambda(...)" in note for note in notes) is noted
     assert len(next(iter(reader.batches(4, workers=0, transform=[partial(np.clip, a_min=1, a_max=9)])))["image"]) == 4
-
-
-def test_weights_of_classes(reader: Reader) -> None:
-    """One value for each class in place of each sample: the error has the line."""
-    with pytest.raises(UsageError, match=re.escape('values by class: values[reader.column("label")]')):
-        reader.batches(4, sampler=Weighted([1.0, 2.0]))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
-import pickle
 import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
+from draws import tries
 from folders import files_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reading import WAYS
-from running import FORMATS
 
 import rawpack_packer
-from rawpack import Blocks, Buckets, Cache, Ranks, Reader, UsageError, Weighted, look
+from rawpack import Cache, Ranks, Reader, UsageError, Weighted, look
 from rawpack.order.mixed import Mixed, shares_of
 from rawpack.order.shuffled import Sequential, Shuffled
 from rawpack.transforms import RandomHorizontalFlip
@@ -34,13 +33,13 @@ SHARES = {"a": 0.6, "b": 0.3, "c": 0.1}
 BATCH = 6
 
 
+@dataclass
 class Numbered:
-    """A dataset whose images hold the number of their store and their own; fields and classes as asked for."""
-
-    def __init__(
-        self, count: int, store: int = 0, side: int = 5, classes: Sequence[str] = ("x", "y"), **extra: Any
-    ) -> None:
-        self.count, self.store, self.side, self.classes, self.extra = count, store, side, tuple(classes), extra
+    count: int
+    store: int
+    side: int
+    classes: Sequence[str]
+    extra: dict[str, Any]
 
     def __len__(self) -> int:
         return self.count
@@ -51,31 +50,29 @@ class Numbered:
         return {"image": image, "label": i % len(self.classes), **self.extra}
 
 
-def packed_numbers(folder: Path, layout: str = "memmap", **arguments: Any) -> Path:
-    """A store of a `Numbered`."""
-    rawpack_packer.pack(Numbered(**arguments), folder, **_options(layout), size="keep", workers=0)
+def packed_numbers(
+    folder: Path, count: int, store: int = 0, side: int = 5, classes: Sequence[str] = ("x", "y"), **extra: Any
+) -> Path:
+    """A store whose images hold the number of their store and their own; fields and classes as asked for."""
+    options = {name: extra.pop(name) for name in ("format", "compression") if name in extra}
+    rawpack_packer.pack(Numbered(count, store, side, classes, extra), folder, size="keep", workers=0, **options)
     return folder
-
-
-def _options(layout: str) -> dict[str, Any]:
-    options = FORMATS[layout]
-    return {name.removeprefix("--"): value for name, value in zip(options[::2], options[1::2], strict=True)}
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Three small stores, each of another format."""
     base = tmp_path_factory.mktemp("stores")
-    layouts = ("memmap", "hdf5-gzip", "hdf5")
+    formats: list[dict[str, Any]] = [{}, {"format": "hdf5", "compression": "gzip"}, {"format": "hdf5"}]
     return {
-        name: packed_numbers(base / name, layout, count=count, store=number)
-        for number, ((name, count), layout) in enumerate(zip(SIZES.items(), layouts, strict=True))
+        name: packed_numbers(base / name, count, number, **options)
+        for number, ((name, count), options) in enumerate(zip(SIZES.items(), formats, strict=True))
     }
 
 
 @pytest.fixture(scope="module")
-def shares(stores: Mapping[str, Path]) -> dict[str, float]:
-    return {str(stores[name]): share for name, share in SHARES.items()}
+def mixed(stores: Mapping[str, Path]) -> Reader:
+    return Reader.mix({stores[name]: share for name, share in SHARES.items()})
 
 
 def within_one(counts: NDArray[np.int64], shares: Sequence[Fraction], batch: int) -> bool:
@@ -98,7 +95,7 @@ def counted(order: Mixed, epoch: int = 0) -> NDArray[np.int64]:
 # ---------------------------------------------------------------------------------------------- shares
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=tries(120))
 @given(
     parts=st.lists(st.one_of(st.integers(1, 50), st.floats(0.01, 10)), min_size=1, max_size=9),
     batch=st.integers(1, 40),
@@ -145,10 +142,10 @@ def test_samples_of_a_store_are_spread_within_a_batch() -> None:
         assert np.count_nonzero(order.samples(0, start, start + 4) >= 99) == 1
 
 
-def test_shares_reach_the_batches(shares: dict[str, float]) -> None:
+def test_shares_reach_the_batches(mixed: Reader) -> None:
     """The field `store` says which store each sample is from; its image is that of the sample."""
     exact = [Fraction(6, 10), Fraction(3, 10), Fraction(1, 10)]
-    batches = Reader.mix(shares).batches(BATCH, shuffle=True, workers=0)
+    batches = mixed.batches(BATCH, shuffle=True, workers=0)
     starts = np.cumsum([0, *SIZES.values()])
     for _ in range(2):
         epoch = list(batches)
@@ -160,29 +157,23 @@ def test_shares_reach_the_batches(shares: dict[str, float]) -> None:
             assert (batch["image"][:, 0, 0, 1] == batch["index"] - starts[batch["store"]]).all()
 
 
-@pytest.mark.parametrize("uneven", ["pad", "keep"])
-@pytest.mark.parametrize("world_size", [2, 3, 5])
-def test_every_rank_has_the_shares(shares: dict[str, float], world_size: int, uneven: Any) -> None:
+@pytest.mark.parametrize(("world_size", "last"), [(3, "pad"), (5, "pad"), (2, "keep")])
+def test_every_rank_has_the_shares(mixed: Reader, world_size: int, last: Any) -> None:
     """Each batch of each rank has the shares; together, the ranks read what one rank would, and with "pad" batches of
     the epoch's start again."""
-    alone = [batch["index"].tolist() for batch in Reader.mix(shares).batches(BATCH, shuffle=True, workers=0)]
-    ranks = [
-        list(
-            Reader.mix(shares).batches(BATCH, shuffle=True, workers=0, ranks=Ranks(rank, world_size, last=uneven))
-        )
-        for rank in range(world_size)
-    ]  # fmt: skip
+    alone = [batch["index"].tolist() for batch in mixed.batches(BATCH, shuffle=True, workers=0)]
+    each = [Ranks(rank, world_size, last=last) for rank in range(world_size)]
+    ranks = [list(mixed.batches(BATCH, shuffle=True, workers=0, ranks=own)) for own in each]
     for batch in (batch for rank in ranks for batch in rank):
         counts = np.bincount(batch["store"], minlength=3)
         assert all(abs(count - share * BATCH) < 1 for count, share in zip(counts, SHARES.values(), strict=True))
     steps = max(map(len, ranks))
     read = [rank[step]["index"].tolist() for step in range(steps) for rank in ranks if step < len(rank)]
-    assert read[: len(alone)] == alone
-    if uneven == "keep":
-        assert len(read) == len(alone)
+    if last == "keep":
+        assert read == alone
     else:
         assert {len(rank) for rank in ranks} == {steps}
-        assert read[len(alone) :] == (alone * world_size)[: len(read) - len(alone)]
+        assert read == (alone * world_size)[: steps * world_size]
 
 
 # ---------------------------------------------------------------------------------------------- rounds and epochs
@@ -251,151 +242,41 @@ def test_one_store_twice(stores: dict[str, Path]) -> None:
     assert sorted(taken[:23]) == list(range(23))
 
 
-# ---------------------------------------------------------------------------------------------- stop and resume
-
-
-def test_resume_at_every_position_with_other_ranks(shares: dict[str, float]) -> None:
-    """Stopped after any step of any number of ranks, any other number of ranks reads exactly the rest of the epoch, and
-    then the next epoch."""
-
-    def made(rank: int, world_size: int) -> Any:
-        return Reader.mix(shares).batches(
-            BATCH, shuffle=True, workers=0, fields=["label"], ranks=Ranks(rank, world_size, last="keep")
-        )
-
-    alone = made(0, 1)
-    epochs = [[batch["index"].tolist() for batch in alone] for _ in range(2)]
-    for before in (1, 2, 3):
-        for steps in range(len(epochs[0]) // before + 1):
-            ranks = [made(rank, before) for rank in range(before)]
-            read, states = [], []
-            for batches in ranks:
-                batches.set_epoch(0)
-                states.append(batches.state_dict())
-                for step, batch in enumerate(batches):
-                    if step == steps:
-                        break
-                    read.append(batch["index"].tolist())
-                    states[-1] = json.loads(json.dumps(batches.state_dict(after=batch)))
-            # A rank that has no batch in the last step is in the next epoch before it.
-            assert all(state in (states[0], {**states[0], "epoch": 1, "position": 0}) for state in states)
-            for after in (1, 2, 4):
-                rest = []
-                for rank in range(after):
-                    batches = made(rank, after)
-                    batches.load_state_dict(states[0])
-                    if states[0]["epoch"] == 0:
-                        rest += [batch["index"].tolist() for batch in batches]
-                    following = [batch["index"].tolist() for batch in batches]
-                    assert following == epochs[1][rank::after]
-                assert sorted(read + rest) == sorted(epochs[0])
-
-
-def test_states_that_do_not_fit(shares: dict[str, float], stores: dict[str, Path]) -> None:
-    """A state belongs to one batch size, one mix and one length: a change is refused by name."""
-    state = Reader.mix(shares).batches(BATCH, workers=0).state_dict()
-    with pytest.raises(UsageError, match=r"its batch_size is 6, here it is 4; resume with the same .*batch_size"):
-        Reader.mix(shares).batches(4, workers=0).load_state_dict(state)
-    others: list[Any] = [{**shares, str(stores["c"]): 0.2}, dict(reversed(shares.items()))]
-    for other in others:
-        with pytest.raises(UsageError, match="its order is"):
-            Reader.mix(other).batches(BATCH, workers=0).load_state_dict(state)
-    with pytest.raises(UsageError, match="its order is"):
-        Reader.mix(shares, length=100).batches(BATCH, workers=0).load_state_dict(state)
-    with pytest.raises(UsageError, match="its order is"):
-        Reader(list(stores.values())).batches(BATCH, workers=0).load_state_dict(state)
-    grouped: list[Any] = [
-        [([stores["a"], stores["b"]], 0.5), (stores["c"], 0.5)],
-        [(stores["a"], 0.5), ([stores["b"], stores["c"]], 0.5)],
-    ]
-    with pytest.raises(UsageError, match="its order is"):
-        Reader.mix(grouped[0]).batches(BATCH, workers=0).load_state_dict(
-            Reader.mix(grouped[1]).batches(BATCH, workers=0).state_dict()
-        )
-
-
 # ---------------------------------------------------------------------------------------------- how it is read
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_same_whoever_reads(shares: dict[str, float], way: str) -> None:
-    """Workers, threads and this process make the same batches, in a copy of the reader too."""
-    mixed = Reader.mix(shares)
-    options: dict[str, Any] = {"shuffle": Blocks(block=2, window=3), "seed": 4}
-    copied = pickle.loads(pickle.dumps(mixed)).batches(BATCH, **options, **WAYS[way])
-    for one, other in zip(mixed.batches(BATCH, workers=0, **options), copied, strict=True):
-        for name in ("image", "label", "store", "index"):
-            np.testing.assert_array_equal(one[name], other[name])
-
-
-def test_a_mix_is_a_reader(shares: dict[str, float], stores: dict[str, Path]) -> None:
+def test_a_mix_is_a_reader(mixed: Reader, stores: dict[str, Path]) -> None:
     """Everything but batches() treats the stores as one, one after another."""
-    mixed = Reader.mix([(Reader(stores["a"]).select([20, 3]), 1), ([stores["b"], stores["c"]], 1)])
-    assert len(mixed) == 12
-    assert mixed.column("store").tolist() == [0] * 2 + [1] * 10
-    assert [mixed[i]["store"] for i in (0, 1, 2, -1)] == [0, 0, 1, 1]
-    assert [mixed[i]["index"] for i in (0, 1, 2, -1)] == [0, 1, 2, 11]
-    assert mixed.column("store_row")[[0, 1, 2, -1]].tolist() == [20, 3, 23, 32]
-    assert [mixed[i]["image"][0, 0, :2].tolist() for i in (1, -1)] == [[0, 3], [2, 2]]
-    assert mixed[[0, 2, 11]]["image"][:, 0, 0, :2].tolist() == [[0, 20], [1, 0], [2, 2]]
-    assert mixed.classes == ("x", "y")
-    assert repr(mixed).startswith(
-        f"Reader(mix of 0.5 {stores['a']}, 0.5 {stores['b']} + {stores['c']}: memmap+hdf5, 12"
-    )
-    assert "3/5 of 23 sequential" in repr(Reader.mix(shares).batches(BATCH, workers=0))
-    assert next(iter(mixed.batches(4, fields=["label"], workers=0))).keys() == {"label", "store", "index"}
-    preloaded = Reader.mix([(Reader(path, preload=True, verify=True), share) for path, share in shares.items()])
-    for one, other in zip(
-        preloaded.batches(BATCH, workers=2), Reader.mix(shares).batches(BATCH, workers=0), strict=True
-    ):
+    several = Reader.mix([(Reader(stores["a"]).select([20, 3]), 1), ([stores["b"], stores["c"]], 1)])
+    assert len(several) == 12
+    assert several.column("store").tolist() == [0] * 2 + [1] * 10
+    assert [several[i]["store"] for i in (0, 1, 2, -1)] == [0, 0, 1, 1]
+    assert [several[i]["index"] for i in (0, 1, 2, -1)] == [0, 1, 2, 11]
+    assert several.column("store_row")[[0, 1, 2, -1]].tolist() == [20, 3, 23, 32]
+    assert several[[0, 2, 11]]["image"][:, 0, 0, :2].tolist() == [[0, 20], [1, 0], [2, 2]]
+    assert several.classes == ("x", "y")
+    parts = f"0.5 {stores['a']}, 0.5 {stores['b']} + {stores['c']}"
+    assert repr(several).startswith(f"Reader(mix of {parts}: memmap+hdf5, 12")
+    assert "3/5 of 23 sequential" in repr(mixed.batches(BATCH, workers=0))
+    assert next(iter(several.batches(4, fields=["label"], workers=0))).keys() == {"label", "store", "index"}
+    preloaded = Reader.mix([(Reader(stores[name], preload=True, verify=True), share) for name, share in SHARES.items()])
+    for one, other in zip(preloaded.batches(BATCH, workers=2), mixed.batches(BATCH, workers=0), strict=True):
         np.testing.assert_array_equal(one["image"], other["image"])
 
 
-def flips_of(batch: Mapping[str, Any]) -> list[bool]:
-    """Of images whose red rises from left to right: whether each was mirrored."""
-    return [bool(image[0, 0, 0] > image[0, -1, 0]) for image in batch["image"]]
-
-
-class Slanted:
-    """A dataset of images whose red rises from left to right, with a box at their left end."""
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, i: int) -> dict[str, Any]:
-        image = np.zeros((6, 10, 3), np.uint8)
-        image[..., 0] = np.arange(10) * 20
-        return {"image": image, "boxes": np.array([[0, 0, 4, 6, 0]], np.float32), "video": 0, "frame": i}
-
-
-@pytest.fixture(scope="module")
-def slanted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("slanted") / "store"
-    rawpack_packer.pack(Slanted(), folder, fields={"boxes": "xyxy"}, size="keep", workers=0)
-    return folder
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_repeats_are_transformed_anew(slanted: Path, way: str) -> None:
-    """Each time that a sample comes in an epoch, it is transformed anew, with its boxes, by (seed, epoch, position):
-    the same in all workers, for other ranks, and after a resume."""
-    options: dict[str, Any] = {"transform": [RandomHorizontalFlip()], "fields": ["image", "boxes"], **WAYS[way]}
-    mixed = Reader.mix([(slanted, 1), (slanted, 1)], length=96)
-    batches = mixed.batches(16, shuffle=True, **options)
-    epoch = list(batches)
-    flips = [flip for batch in epoch for flip in flips_of(batch)]
-    boxes = [bool(one[0, 0] > 0) for batch in epoch for one in batch["boxes"]]
-    assert flips == boxes
-    for row in range(6):
-        own = [
-            flip
-            for flip, index in zip(flips, (i for batch in epoch for i in batch["index"]), strict=True)
-            if index == row
-        ]
-        assert 0 < sum(own) < len(own)
-    later = mixed.batches(16, shuffle=True, ranks=(1, 2), **options)
-    later.load_state_dict(batches.state_dict(after=epoch[1]))
-    np.testing.assert_array_equal(next(iter(later))["image"], epoch[3]["image"])
+def test_repeats_are_transformed_anew(tmp_path: Path) -> None:
+    """Each time that a sample comes in an epoch, it is transformed anew, with its boxes."""
+    image = np.zeros((6, 10, 3), np.uint8)
+    image[..., 0] = np.arange(10) * 20  # rises from left to right, with a box at the left end
+    samples = [{"image": image, "boxes": np.array([[0, 0, 4, 6, 0]], np.float32)}] * 3
+    rawpack_packer.pack(samples, tmp_path / "s", fields={"boxes": "xyxy"}, workers=0)
+    mixed = Reader.mix([(tmp_path / "s", 1), (tmp_path / "s", 1)], length=96)
+    flip: dict[str, Any] = {"transform": [RandomHorizontalFlip()], "fields": ["image", "boxes"]}
+    epoch = list(mixed.batches(16, shuffle=True, **flip, **WAYS["threads"]))
+    flipped = np.concatenate([batch["image"][:, 0, 0, 0] > 0 for batch in epoch])
+    rows = np.concatenate([batch["index"] for batch in epoch])
+    assert flipped.tolist() == [bool(one[0, 0] > 0) for batch in epoch for one in batch["boxes"]]
+    assert all(len(set(flipped[rows == row].tolist())) == 2 for row in range(6))
 
 
 def test_random_clips_are_drawn_anew(tmp_path: Path) -> None:
@@ -411,9 +292,10 @@ def test_random_clips_are_drawn_anew(tmp_path: Path) -> None:
 def test_images_of_different_sizes(tmp_path: Path) -> None:
     """Stores may differ in size, format and encoding where image_size= or the transform makes them alike."""
     small = packed_numbers(tmp_path / "small", count=9, side=8)
-    large = packed_numbers(tmp_path / "large", "lmdb", count=5, store=1, side=24)
+    large = packed_numbers(tmp_path / "large", count=5, store=1, side=24, format="lmdb")
     mixed = Reader.mix({small: 2, large: 1})
     assert mixed.fields["image"].shape == (None, None, 3)
+    assert look(mixed).shapes("image").tolist() == [[8, 9, 3]] * 9 + [[24, 25, 3]] * 5
     assert [mixed[i]["image"].shape for i in (0, 9)] == [(8, 9, 3), (24, 25, 3)]
     with pytest.raises(UsageError, match="pass image_size="):
         mixed.batches(6)
@@ -421,20 +303,6 @@ def test_images_of_different_sizes(tmp_path: Path) -> None:
         assert batch["image"].shape == (6, 8, 8, 3)
         assert (np.abs(batch["image"][:, 0, 0, 0].astype(int) - batch["store"]) <= 2).all()
         assert np.bincount(batch["store"]).tolist() == [4, 2]
-
-
-def test_shapes_of_a_mix(tmp_path: Path) -> None:
-    """The shape of each sample is known whether its store has images of one size or of many; sizes of batches are
-    refused as for any mix."""
-    sizes = {"small": [(8, 9)] * 3, "large": [(24, 25)] * 2, "many": [(9, 7), (10, 7)]}
-    for name, each in sizes.items():
-        images = [{"image": np.zeros((*size, 3), np.uint8)} for size in each]
-        rawpack_packer.pack(images, tmp_path / name, size="keep", workers=0)
-    for names in (("small", "large"), ("many", "small")):
-        mixed = Reader.mix({tmp_path / name: 1 for name in names})
-        assert look(mixed).shapes("image").tolist() == [[*size, 3] for name in names for size in sizes[name]]
-        with pytest.raises(UsageError, match="a mix decides what is in each batch"):
-            mixed.batches(2, image_size=Buckets([8, 16]))
 
 
 def test_fields_that_differ(tmp_path: Path) -> None:
@@ -489,19 +357,19 @@ def test_clips_of_a_mix(tmp_path: Path) -> None:
 
 def test_stores_behind_urls(stores: dict[str, Path], tmp_path: Path) -> None:
     """Stores behind URLs and on this machine are mixed as local ones are; a reader's options for URLs are kept."""
-    for module in ("aiohttp", "s3fs"):
-        pytest.importorskip(module, reason="rawpack[remote] is not installed")
+    pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed")
     from store_server import serving
+
+    def mixed(a: Reader, b: Any) -> Reader:
+        return Reader.mix([(a.select(range(4, 20)), 3), (b, 2), (stores["c"], 1), (a.select(range(4, 20)), 1)])
 
     with serving() as server:
         for name in "ab":
             server.put_folder(f"bucket/{name}", files_of(stores[name]))
-        first = Reader(f"{server.url}/bucket/a", cache=tmp_path / "cache").select(range(4, 20))
-        remote = Reader.mix([(first, 3), (f"{server.url}/bucket/b", 2), (stores["c"], 1), (first, 1)])
-        whole = Reader(stores["a"]).select(range(4, 20))
-        local = Reader.mix([(whole, 3), (stores["b"], 2), (stores["c"], 1), (whole, 1)])
-        both = (mixed.batches(7, shuffle=True, workers=workers) for mixed, workers in ((remote, 2), (local, 0)))
-        for one, other in zip(*both, strict=True):
+        first = Reader(f"{server.url}/bucket/a", cache=tmp_path / "cache")
+        remote = mixed(first, f"{server.url}/bucket/b").batches(7, shuffle=True, workers=2)
+        local = mixed(Reader(stores["a"]), stores["b"]).batches(7, shuffle=True, workers=0)
+        for one, other in zip(remote, local, strict=True):
             for name in ("image", "label", "store", "index"):
                 np.testing.assert_array_equal(one[name], other[name])
         with pytest.raises(UsageError, match="different values of cache"):
@@ -513,79 +381,56 @@ def test_the_cure_for_a_small_cache_works(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed")
     from store_server import serving
 
-    images = np.random.default_rng(0).integers(0, 256, (640, 8, 8, 3)).astype(np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (320, 8, 8, 3)).astype(np.uint8)
     rawpack_packer.pack(images, tmp_path / "store", shard_size=1, workers=0)
     with serving() as server:
         for number in range(3):
             server.put_folder(f"bucket/{number}", files_of(tmp_path / "store"))
-        urls = [f"{server.url}/bucket/{number}" for number in range(3)]
         files = [path for path in (tmp_path / "store").rglob("*.npy") if path.name != "provenance.npy"]
-        room = int(0.95 * 3 * sum(path.stat().st_size for path in files))
 
-        def made(name: str, room: int = room, **options: Any) -> Any:
+        def made(name: str, room: int) -> Any:
             cache = Cache(tmp_path / name, room)
-            batches = Reader.mix([(Reader(url, cache=cache), 1) for url in urls]).batches(16, workers=0, **options)
-            batches.set_epoch(0)
-            return batches
+            readers = [(Reader(f"{server.url}/bucket/{number}", cache=cache), 1) for number in range(3)]
+            return Reader.mix(readers).batches(16, workers=0, shuffle=True)
 
         with pytest.warns(RuntimeWarning, match="in this order") as told:
-            next(iter(made("first", shuffle=True)))
+            next(iter(made("first", int(0.95 * 3 * sum(path.stat().st_size for path in files)))))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             (enough,) = re.findall(r"pass cache=Cache\(limit=(\d+)\) or more", str(told[0].message))
-            assert sum(len(batch["index"]) for batch in made("second", int(enough), shuffle=True)) >= 3 * 640
+            batches = made("second", int(enough))
+            batches.set_epoch(0)
+            assert sum(len(batch["index"]) for batch in batches) >= 3 * 320
 
 
 # ---------------------------------------------------------------------------------------------- refusals
 
 
-def test_what_is_refused(tmp_path: Path, shares: dict[str, float], stores: dict[str, Path]) -> None:
+def test_what_is_refused(tmp_path: Path, mixed: Reader, stores: dict[str, Path]) -> None:
     """Mistakes are named before anything is read."""
-    a, b = str(stores["a"]), str(stores["b"])
-    wrong: list[tuple[Any, str]] = [
-        ({}, "must map paths to shares"),
-        ("ab", "must map paths to shares"),
-        ([a, b], "must map paths to shares"),
-        (5, "must map paths to shares"),
-        ({a: 1, b: 0}, "a share must be a number above 0, not 0"),
-        ({a: 1, b: -0.5}, "a share must be a number above 0, not -0.5"),
-        ({a: float("nan")}, "a share must be a number above 0, not nan"),
-        ({a: float("inf")}, "a share must be a number above 0, not inf"),
-        ({a: "half"}, "a share must be a number above 0, not 'half'"),
-        ({a: True}, "a share must be a number above 0, not True"),
-        ([(3, 1)], "must be a folder or URL"),
-        ([(Reader(a).select([]), 1), (b, 1)], "has no samples to mix"),
-        ([(Reader.mix({a: 1}), 1), (b, 1)], "cannot be mixed"),
+    a, b = stores["a"], stores["b"]
+    own = tmp_path / "own"
+    rawpack_packer.pack([{"image": np.zeros((5, 6, 3), np.uint8), "label": 0, "store": 4}], own, workers=0)
+    shares = "a share must be a number above 0, not "
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        ({}, {}, "must map paths to shares"),
+        ([a, b], {}, "must map paths to shares"),
+        ({a: 1, b: 0}, {}, f"{shares}0"),
+        ({a: float("nan")}, {}, f"{shares}nan"),
+        ({a: "half"}, {}, f"{shares}'half'"),
+        ([(3, 1)], {}, "must be a folder or URL"),
+        ([(Reader(a).select([]), 1), (b, 1)], {}, "has no samples to mix"),
+        ([(mixed, 1), (b, 1)], {}, "cannot be mixed"),
+        ({a: 1, own: 1}, {}, "'store', which is the name"),
+        ({a: 1, b: 1}, {"length": "most"}, "length='most' must be"),
+        ({a: 1, b: 1}, {"length": 0}, "length=0 must be"),
+        ({a: 1, b: 1e-12}, {}, r"share .* of store 1 is too small"),
+        ({a: 7, b: 3}, {"length": "shortest"}, r"length='shortest' leaves no batch: store 1 of the mix has 7 samples"),
     ]
-    for given_stores, words in wrong:
+    for asked, options, words in wrong:
         with pytest.raises(UsageError, match=words):
-            Reader.mix(given_stores)
-    mixed = Reader.mix(shares)
+            Reader.mix(asked, **options).batches(50)
     with pytest.raises(UsageError, match="mix readers on which it was called"):
         mixed.select([1])
     with pytest.raises(UsageError, match="leave out sampler="):
         mixed.batches(4, sampler=[1, 2])
-    with pytest.raises(UsageError, match="shuffle='yes' must be"):
-        mixed.batches(4, shuffle="yes")  # type: ignore[arg-type]
-    for length, words in (("most", "length='most' must be"), (0, "length=0 must be"), (True, "length=True must be")):
-        with pytest.raises(UsageError, match=words):
-            Reader.mix(shares, length=length).batches(4)  # type: ignore[arg-type]
-    with pytest.raises(
-        UsageError, match=r"length='shortest' leaves no batch: store 1 of the mix has 7 samples.*takes 15"
-    ):
-        Reader.mix(shares, length="shortest").batches(50)
-    with pytest.raises(UsageError, match=r"share .* of store 1 is too small"):
-        Reader.mix({a: 1, b: 1e-12}).batches(4)
-    with pytest.raises(UsageError, match="'store', which is the name"):
-        Reader.mix({a: 1, _own(tmp_path): 1})
-
-
-def _own(folder: Path) -> Path:
-    """A store with a field that is named `store`."""
-
-    class Own(Numbered):
-        def __getitem__(self, i: int) -> dict[str, Any]:
-            return {**super().__getitem__(i), "store": 4}
-
-    rawpack_packer.pack(Own(3), folder / "own", workers=0)
-    return folder / "own"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-import pickle
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +17,7 @@ from draws import tries
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from running import Packed
 
-import rawpack_packer
 from rawpack import Ranks, Reader
 from rawpack.errors import UsageError
 from rawpack.order import launcher, shuffled
@@ -184,12 +179,6 @@ def test_any_split_of_positions_gives_the_same(name: str, data: st.DataObject) -
     assert order.samples(epoch, position, position + 1).tolist() == [whole[position]]
 
 
-def test_the_stored_order_is_the_rows() -> None:
-    """Without a shuffle, position and sample are the same."""
-    assert Sequential(10).samples(5, 3, 7).tolist() == [3, 4, 5, 6]
-    assert Sequential(2**62).samples(0, 2**61, 2**61 + 2).tolist() == [2**61, 2**61 + 1]
-
-
 @pytest.mark.parametrize("order", [Sequential(10**15), Shuffled(10**15, 1), BlockShuffled(10**15, 1)])
 def test_memory_does_not_grow_with_the_set(order: Order) -> None:
     """Any position of a set of 10**15 samples costs at most a few megabytes."""
@@ -199,21 +188,6 @@ def test_memory_does_not_grow_with_the_set(order: Order) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 6 * 2**20
-
-
-@pytest.mark.parametrize("name", sorted(set(orders()) - {"sampled"}))
-def test_an_order_travels(name: str) -> None:
-    """A pickled order is small, equal to the first, and gives the same; threads may share one."""
-    order = orders()[name]
-    whole = epoch_of(order, 2)
-    data = pickle.dumps(order)
-    assert len(data) < 1000
-    assert pickle.loads(data) == order
-    assert np.array_equal(epoch_of(pickle.loads(data), 2), whole)
-    starts = range(0, whole.size - 64, 997)
-    with ThreadPoolExecutor(4) as pool:
-        for start, rows in zip(starts, pool.map(lambda at: order.samples(2, at, at + 64), starts), strict=True):
-            assert np.array_equal(rows, whole[start : start + 64])
 
 
 def test_what_is_kept_cannot_be_overwritten() -> None:
@@ -226,19 +200,12 @@ def test_what_is_kept_cannot_be_overwritten() -> None:
     assert order.samples(0, 0, 10).tolist() == first
 
 
-HALF: Any = 0.5
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Blocks(0, 5), "block=0 must be a whole number >= 1"),
-        (lambda: Blocks(5, 0), r"window=\S+ must be"),
-        (lambda: Blocks(HALF), "block=0.5 must be a whole number"),
         (lambda: Blocks(2**20, 2**20), "too large"),
         (lambda: Shuffled(10).samples(-1, 0, 5), "epoch -1 has no positions"),
         (lambda: Shuffled(10).samples(0, 0, 11), r"no positions \[0, 11\).* its length is 10"),
-        (lambda: Shuffled(10).samples(0, -1, 5), "no positions"),
         (lambda: Shuffled(10).samples(0, 5, 4), "no positions"),
     ],
 )
@@ -277,17 +244,7 @@ def test_every_sample_is_as_likely_at_every_position(n: int) -> None:
     assert abs(position_by_sample((epoch_of(Shuffled(n, seed)) for seed in range(tries(10_000))), n, n)) < WORST
 
 
-def test_every_permutation_of_five_is_as_likely() -> None:
-    """Chi-square of the 120 permutations over thousands of seeds."""
-    powers = 5 ** np.arange(5)
-    number = tries(12_000)
-    codes = [int(epoch_of(Shuffled(5, seed)) @ powers) for seed in range(number)]
-    counts = np.unique(codes, return_counts=True)[1]
-    assert counts.size == 120
-    assert abs(deviations(float(((counts - number / 120) ** 2 / (number / 120)).sum()), 119)) < WORST
-
-
-@pytest.mark.parametrize(("n", "block", "window"), [(60, 7, 3), (60, 10, 2), (30, 8, 100), (30, 1, 4)])
+@pytest.mark.parametrize(("n", "block", "window"), [(60, 10, 2), (30, 8, 100), (30, 1, 4)])
 def test_a_block_shuffle_puts_every_sample_anywhere(n: int, block: int, window: int) -> None:
     """Chi-square of the block shuffle's samples at each position, and positions of each sample."""
     number, order = tries(1600), BlockShuffled(n, 0, block, window)
@@ -300,10 +257,19 @@ def test_a_block_shuffle_puts_every_sample_anywhere(n: int, block: int, window: 
             assert abs(deviations(float(statistic), n - 1)) < WORST
 
 
-def bijections(n: int, number: int, first: int = 0) -> Iterator[Rows]:
+def bijections(n: int, number: int) -> Iterator[Rows]:
     """Full shuffles of n samples by the construction for large sets, over neighbouring seeds."""
-    for seed in range(first, first + number):
+    for seed in range(number):
         yield permuted(n, plain_key("shuffle", n, seed, 0), 0, n)
+
+
+PAIRS: dict[str, Callable[[int], tuple[tuple[int, int], tuple[int, int]]]] = {
+    "next epoch": lambda i: ((5, i), (5, i + 1)),
+    "next seed": lambda i: ((i, 0), (i + 1, 0)),
+    "opposite seed": lambda i: ((i, 0), (-i, 0)),
+    "epoch for seed": lambda i: ((i, i + 1), (i + 1, i)),
+}
+"""Two of (seed, epoch)."""
 
 
 @pytest.mark.parametrize(("n", "cells"), [(1000, 1000), (5000, 50), (8192, 64)])
@@ -335,9 +301,11 @@ def features(rows: Rows) -> dict[str, float]:
     return found
 
 
-def compare_with_true_permutations(n: int, number: int) -> None:
-    """Hold many bijections' features against those of permutations by another generator."""
-    generator = np.random.default_rng(7)
+@pytest.mark.parametrize("n", [5000, 8192])
+def test_a_bijection_looks_like_a_true_permutation(n: int) -> None:
+    """Serial correlation, displacement, pairs at many distances and batches' contents are those of chance: held against
+    permutations by another generator."""
+    generator, number = np.random.default_rng(7), tries(100)
     true = [features(generator.permutation(n)) for _ in range(2 * number)]
     ours = [features(rows) for rows in bijections(n, number)]
     for name in true[0]:
@@ -350,27 +318,16 @@ def compare_with_true_permutations(n: int, number: int) -> None:
         assert np.abs(found - expected.mean()).max() < 1.6 * WORST * expected.std(), name
 
 
-@pytest.mark.parametrize("n", [5000, 8192])
-def test_a_bijection_looks_like_a_true_permutation(n: int) -> None:
-    """Serial correlation, displacement, pairs at many distances and batches' contents are those of chance."""
-    compare_with_true_permutations(n, tries(100))
-
-
-@pytest.mark.parametrize("n", [100, 1100])
-@pytest.mark.parametrize("pair", ["next epoch", "next seed", "opposite seed", "epoch for seed"])
+@pytest.mark.parametrize(
+    ("n", "pair"), [(1100, "next epoch"), (100, "next seed"), (1100, "opposite seed"), (100, "epoch for seed")]
+)
 def test_epochs_and_seeds_are_independent(n: int, pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two epochs, or two seeds, agree at as many positions as chance has it: Poisson(1), by chi-square."""
     monkeypatch.setattr(shuffled, "WINDOW", 1024)
     number = tries(1000)
     agreements, correlation = [], 0.0
     for i in range(1, number + 1):
-        (seed, epoch), (other_seed, other_epoch) = {
-            "next epoch": ((5, i), (5, i + 1)),
-            "next seed": ((i, 0), (i + 1, 0)),
-            "opposite seed": ((i, 0), (-i, 0)),
-            "epoch for seed": ((i, i + 1), (i + 1, i)),
-        }[pair]
-        one, other = epoch_of(Shuffled(n, seed), epoch), epoch_of(Shuffled(n, other_seed), other_epoch)
+        one, other = (epoch_of(Shuffled(n, seed), epoch) for seed, epoch in PAIRS[pair](i))
         agreements.append(min(4, int((one == other).sum())))
         correlation += float((one - (n - 1) / 2) @ (other - (n - 1) / 2)) * 12 / (n**3 - n)
     likely = [math.exp(-1) / math.factorial(k) for k in range(4)]
@@ -380,52 +337,33 @@ def test_epochs_and_seeds_are_independent(n: int, pair: str, monkeypatch: pytest
     assert abs(correlation) < WORST * math.sqrt(number / (n - 1))
 
 
-# A sampler of one's own -------------------------------------------------------------------------------------------
-
-
-class CountsEpochs:
-    """An iterable that gives another order each time, as torch's RandomSampler does."""
-
-    def __init__(self) -> None:
-        self.drawn = 0
-
-    def __iter__(self) -> Iterator[int]:
-        self.drawn += 1
-        return iter([self.drawn, 0, 0])
-
-
-def test_an_array_is_the_order_of_every_epoch() -> None:
-    """An array or list is taken as it is, repeated and missing samples included, and copied."""
+def test_samplers() -> None:
+    """An array is copied, and the order of every epoch. An iterable is drawn anew for each epoch, once, however often
+    it is asked about. A function of the epoch may give generators, of varying length."""
     mine = np.array([5, 5, 1], np.int16)
     order = Sampled(mine, 6)
     mine[:] = 0
     assert len(order) == 3
     assert order.samples(0, 0, 3).tolist() == order.samples(9, 0, 3).tolist() == [5, 5, 1]
     assert Sampled(range(10, 0, -2), 11).samples(0, 1, 3).tolist() == [8, 6]
+    drawn = list[int]()
 
+    class Anew:
+        def __iter__(self) -> Iterator[int]:
+            drawn.append(len(drawn) + 1)
+            return iter([drawn[-1], 0, 0])
 
-def test_an_iterable_is_drawn_once_per_epoch() -> None:
-    """Each epoch iterates anew, once, however often it is asked about."""
-    sampler = CountsEpochs()
-    order = Sampled(sampler, 10)
+    order = Sampled(Anew(), 10)
     assert [order.length(0), len(order), order.samples(0, 0, 2).tolist()] == [3, 3, [1, 0]]
     assert order.samples(1, 0, 1).tolist() == [2]
     assert order.samples(0, 2, 3).tolist() == [0]
-    assert sampler.drawn == 2
-
-
-def test_a_function_gives_each_epoch() -> None:
-    """A function of the epoch may give arrays or generators, of varying length."""
+    assert drawn == [1, 2]
     order = Sampled(lambda epoch: (i for i in range(epoch + 1)), 100_000)
     assert [order.length(epoch) for epoch in (0, 5, 70_000)] == [1, 6, 70_001]
     assert order.samples(70_000, 69_999, 70_001).tolist() == [69_999, 70_000]
 
 
-def endless() -> Iterator[int]:
-    row = 0
-    while True:
-        yield row
-        row += 1
+# A sampler of one's own -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -442,11 +380,8 @@ def endless() -> Iterator[int]:
         (7, "must be indices, an iterable of them or a function of the epoch, not 7"),
         (iter([1, 2]), "can be iterated only once"),
         (lambda epoch: 7, "epoch 0 must be indices"),
-        (lambda epoch: iter(()), "must give at least one index"),
-        (lambda epoch: endless(), "names the sample 10;"),
+        (lambda epoch: itertools.count(), "names the sample 10;"),
         (lambda epoch: iter([1, 2.5]), "one whole number after another"),
-        ({"a": 1}, "one whole number after another"),
-        ("123", "one whole number after another"),
     ],
 )
 def test_a_sampler_that_makes_no_sense_is_refused(source: Any, message: str) -> None:
@@ -536,21 +471,6 @@ def test_a_resume_by_another_world_loses_nothing(length: int, stages: list[tuple
     assert position == length
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rank": 2, "world_size": 2}, "rank=2 must be below world_size=2"),
-        ({"rank": -1, "world_size": 2}, "rank=-1 must be"),
-        ({"rank": 0, "world_size": 0}, "world_size=0 must be"),
-        ({"last": "drop"}, "last='drop' must be 'pad' or 'keep'"),
-    ],
-)
-def test_ranks_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    """Ranks outside the world and unknown words are refused."""
-    with pytest.raises(UsageError, match=message):
-        Ranks(**options)
-
-
 # ranks="auto" -----------------------------------------------------------------------------------------------------
 
 
@@ -594,16 +514,15 @@ def test_the_launcher_says_the_rank(environ: dict[str, str], expected: tuple[int
     [
         ({"RANK": "3"}, "RANK=3 does not say the rank among all processes; start the processes by torchrun"),
         ({"SLURM_NTASKS": "4"}, "SLURM_NTASKS=4 does not say"),
-        ({"RANK": "8", "WORLD_SIZE": "8"}, "RANK=8 and WORLD_SIZE=8 are not a rank and a number of processes"),
-        ({"RANK": "-1", "WORLD_SIZE": "8"}, "RANK=-1 and WORLD_SIZE=8 are not a rank"),
-        ({"RANK": "one", "WORLD_SIZE": "8"}, "RANK=one and WORLD_SIZE=8 are not a rank"),
+        ({"RANK": "-1", "WORLD_SIZE": "8"}, "RANK=-1 and WORLD_SIZE=8 are not a rank and a number of processes"),
         ({"RANK": "", "WORLD_SIZE": "8"}, "RANK= and WORLD_SIZE=8 are not a rank"),
         # What is wrong is not passed over for a launcher that says both.
-        ({"RANK": "8", "WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, "RANK=8 and WORLD_SIZE=8 are not"),
+        (
+            {"RANK": "-1", "WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"},
+            "RANK=-1 and WORLD_SIZE=8 are not",
+        ),
         (LIGHTNING | {"NODE_RANK": "1"}, "WORLD_SIZE=4 and LOCAL_RANK=1 do not say the rank among all processes"),
-        (LIGHTNING | {"NODE_RANK": "-1"}, "WORLD_SIZE=4 and LOCAL_RANK=1 do not say"),
         (LIGHTNING | {"LOCAL_RANK": "4"}, "LOCAL_RANK=4 and WORLD_SIZE=4 are not a rank"),
-        (LIGHTNING | {"LOCAL_RANK": "x"}, "LOCAL_RANK=x and WORLD_SIZE=4 are not a rank"),
         ({"LOCAL_RANK": "0"}, "LOCAL_RANK=0 does not say the rank among all processes; .* call batches()"),
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, "WORLD_SIZE=2 and LOCAL_RANK=1 do not say the rank"),
     ],
@@ -620,131 +539,93 @@ def test_a_given_rank_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert resolve_rank(ranks_of("auto")) == (1, 2)
     assert resolve_rank(ranks_of((3, 4))) == resolve_rank(Ranks(3, 4, last="keep")) == (3, 4)
-    for ranks, words in (
-        ((4, 4), "rank=4 must be below world_size=4"),
-        ((-1, 4), "rank=-1 must be"),
-        ((0, 0), "world_size=0 must be"),
-        ((0,), r"ranks=\(0,\) must be"),
-        (2, "ranks=2 must be"),
-        ("all", r'Ranks\(\'all\'\) must be "auto" alone'),
-    ):
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: ranks_of((4, 4)), "rank=4 must be below world_size=4"),
+        (lambda: ranks_of((-1, 4)), "rank=-1 must be"),
+        (lambda: ranks_of((0, 0)), "world_size=0 must be"),
+        (lambda: ranks_of((0,)), r"ranks=\(0,\) must be"),
+        (lambda: ranks_of("all"), r'Ranks\(\'all\'\) must be "auto" alone'),
+        (lambda: Ranks(2), r"Ranks\(2\) does not say of how many: pass \(rank, world_size\)"),
+        (lambda: Ranks("auto", 4), 'must be "auto" alone'),
+    ]
+    for call, words in wrong:
         with pytest.raises(UsageError, match=words):
-            ranks_of(ranks)
-    with pytest.raises(UsageError, match=r"Ranks\(2\) does not say of how many: pass \(rank, world_size\)"):
-        Ranks(2)
-    with pytest.raises(UsageError, match='must be "auto" alone'):
-        Ranks("auto", 4)
+            call()
 
 
 def torch_says(monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int, initialized: bool = True) -> None:
     """Put a torch.distributed in place."""
-    functions: dict[str, Callable[[], int]] = {
-        "is_available": lambda: True,
-        "is_initialized": lambda: initialized,
-        "get_rank": lambda: rank,
-        "get_world_size": lambda: world_size,
-    }
-    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(**functions))  # type: ignore[arg-type]
+    functions = {"get_rank": lambda: rank, "get_world_size": lambda: world_size}
+    state = {"is_available": lambda: True, "is_initialized": lambda: initialized}
+    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(**functions, **state))  # type: ignore[arg-type]
 
 
 def test_torch_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An initialized torch.distributed knows better than any variable; one that is not is no answer."""
+    """An initialized torch.distributed knows better than any variable; one that is not is no answer. A rank that was
+    found stays when the environment was cleared."""
     environ = {"RANK": "0", "WORLD_SIZE": "2"}
     torch_says(monkeypatch, 5, 8, initialized=False)
     assert resolve_rank(Ranks("auto"), environ=environ) == (0, 2)
-    torch_says(monkeypatch, 5, 8)
-    for seen in (environ, {}, {"LOCAL_RANK": "1"}):
-        assert resolve_rank(Ranks("auto"), environ=seen) == (5, 8)
-
-
-def test_a_rank_that_was_found_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked again, "auto" follows torch.distributed, or keeps what the environment said before it was cleared."""
     assert resolve_rank(Ranks("auto"), environ={}, known=(1, 2)) == (1, 2)
     assert resolve_rank(Ranks("auto"), environ={"LOCAL_RANK": "1"}, known=(1, 2)) == (1, 2)
-    assert resolve_rank(Ranks("auto"), environ={"RANK": "1", "WORLD_SIZE": "3"}) == (1, 3)
-    torch_says(monkeypatch, 3, 4)
-    assert resolve_rank(Ranks("auto"), environ={}, known=(1, 2)) == (3, 4)
+    torch_says(monkeypatch, 5, 8)
+    for seen in (environ, {}, {"LOCAL_RANK": "1"}):
+        assert resolve_rank(Ranks("auto"), environ=seen, known=(1, 2)) == (5, 8)
 
 
-@pytest.mark.parametrize("environ", [{}, {"RANK": "2", "WORLD_SIZE": "4"}])
-def test_a_rank_without_a_world_is_refused(
-    packed: Packed, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_rank_without_a_world_is_refused(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A world size alone would have all processes read the same part of a store."""
+    with pytest.raises(UsageError, match="ranks=4 must be None"):
+        reader.batches(2, ranks=4)  # type: ignore[arg-type]
+    for environ, first in (({}, 0), ({"RANK": "2", "WORLD_SIZE": "4"}, 8)):
+        for name, text in environ.items():
+            monkeypatch.setenv(name, text)
+        assert next(iter(reader.batches(4, workers=0, ranks="auto")))["index"].tolist() == [*range(first, first + 4)]
+
+
+def read_alone(reader: Reader, **options: Any) -> int:
+    """How many samples come."""
+    batches = reader.batches(5, workers=0, fields=["label"], **options)
+    assert f"{len(batches)} batches" in repr(batches)
+    return sum(len(batch["index"]) for batch in batches)
+
+
+@pytest.mark.parametrize(
+    ("environ", "warned"),
+    [
+        # One process, or variables that are incomplete: no rank is guessed of them.
+        ({}, False),
+        ({"RANK": "1"}, False),
+        ({"WORLD_SIZE": "4"}, False),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, False),
+        ({"SLURM_NTASKS": "4"}, False),  # within salloc
+        ({"RANK": "x", "WORLD_SIZE": "4"}, False),
+        ({"LOCAL_RANK": "1", "WORLD_SIZE": "4"}, False),
+        # Complete ones may be those of a script that starts one process.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, True),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "WORLD_SIZE": "2"}, True),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, True),
+    ],
+    ids=str,
+)
+def test_without_a_group_everything_is_read(
+    reader: Reader, no_launcher: None, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], warned: bool
 ) -> None:
-    """A world size alone would have all processes read the same part of a store, a selection, a mix, and clips."""
+    """Whatever a launcher's variables say; with a warning, once, where they are complete."""
     for name, text in environ.items():
         monkeypatch.setenv(name, text)
-    reader = Reader(packed("memmap", "--size", 48))
-    frames = [{"image": np.zeros((4, 4, 3), np.uint8), "video": 0, "frame": frame} for frame in range(8)]
-    rawpack_packer.pack(frames, tmp_path / "film", workers=0)
-    mixed, clips = Reader.mix([(reader, 1), (reader, 2)]), Reader(tmp_path / "film").clips(2)
-    for one in (reader, reader.select(range(9)), mixed, clips):
-        for how in ({}, {"ranks": None}, {"ranks": None, "shuffle": True, "workers": 0}):
-            with pytest.raises(UsageError, match="ranks=4 must be None"):
-                one.batches(2, **(how | {"ranks": 4}))
-    assert next(iter(reader.batches(4, workers=0, ranks=(2, 4))))["index"].tolist() == [8, 9, 10, 11]
-    found = next(iter(reader.batches(4, workers=0, ranks="auto")))["index"].tolist()
-    assert found == ([8, 9, 10, 11] if environ else [0, 1, 2, 3])
+    assert read_alone(reader, ranks=(0, 1)) == 75
+    if warned:
+        with pytest.warns(UserWarning, match=r'one of [24], .*ranks="auto".* or ranks=\(0, 1\)') as caught:
+            assert read_alone(reader) == 75
+        assert len(caught) == 1
+    assert read_alone(reader) == 75
 
 
 @pytest.fixture
-def alone(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Reads a store without `ranks=` in an environment with these variables, and returns how many samples came."""
-    reader = Reader(packed("memmap", "--size", 48))
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in itertools.chain(*launcher.LAUNCHERS.values(), ["NODE_RANK"]):
         monkeypatch.delenv(name, raising=False)
-
-    def read(environ: Mapping[str, str], **options: Any) -> int:
-        with monkeypatch.context() as here:
-            for name, text in environ.items():
-                here.setenv(name, text)
-            batches = reader.batches(5, workers=0, fields=["label"], **options)
-            assert f"{len(batches)} batches" in repr(batches)
-            found = list(batches)
-            assert all(set(batch) == {"label", "index"} for batch in found) or options
-            return sum(len(batch["index"]) for batch in found)
-
-    return read
-
-
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {},
-        {"RANK": "1"},
-        {"WORLD_SIZE": "1"},
-        {"WORLD_SIZE": "4"},
-        {"RANK": "0", "WORLD_SIZE": "1"},
-        {"SLURM_NTASKS": "4"},  # within salloc
-        {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
-        {"RANK": "x", "WORLD_SIZE": "4"},
-        {"LOCAL_RANK": "1", "WORLD_SIZE": "4"},
-    ],
-    ids=str,
-)
-def test_without_others_everything_is_read_without_a_word(environ: dict[str, str], alone: Callable[..., int]) -> None:
-    """One process, or variables of a launcher that are incomplete: no rank is guessed of them."""
-    assert alone(environ) == 75
-
-
-@pytest.mark.parametrize(
-    "environ",
-    [
-        # sbatch with one process, a notebook under srun, torchrun without a process group
-        {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
-        {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "WORLD_SIZE": "2"},
-        {"RANK": "1", "WORLD_SIZE": "2"},
-    ],
-    ids=str,
-)
-def test_where_only_a_launcher_says_more_everything_is_read_with_a_warning(
-    environ: dict[str, str], alone: Callable[..., int]
-) -> None:
-    """Complete variables may be those of a batch script that starts one process: a warning, once."""
-    assert alone(environ, ranks=(0, 1)) == 75
-    with pytest.warns(UserWarning, match=r'one of [24], .*ranks="auto".* or ranks=\(0, 1\)') as caught:
-        assert alone(environ) == 75
-    assert len(caught) == 1
-    assert alone(environ) == 75
 
 
 def jax_says(monkeypatch: pytest.MonkeyPatch, rank: int, processes: int, initialized: bool = True) -> None:
@@ -761,24 +642,22 @@ def accelerate_says(monkeypatch: pytest.MonkeyPatch, rank: int, processes: int, 
 
 @pytest.mark.parametrize("says", [torch_says, jax_says, accelerate_says])
 def test_a_rank_of_a_group_must_be_given(
-    says: Callable[..., None], alone: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    says: Callable[..., None], reader: Reader, no_launcher: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A framework that is initialized for several processes, whichever this one is, and whatever a launcher says: an
     error before the first batch. What it advises works, as does a group of one, or one that is not initialized."""
-    launched = {"RANK": "0", "WORLD_SIZE": "1"}
-    for processes, share in ((2, "half"), (3, "a third"), (4, "a quarter"), (8, "1/8")):
-        for rank in (0, processes - 1):
-            says(monkeypatch, rank, processes)
-            for environ in ({}, launched, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}):
-                with pytest.raises(UsageError) as refused:
-                    alone(environ)
-                assert str(refused.value) == (
-                    f'{processes} processes: ranks="auto" (each reads {share}) or ranks=(0, 1) (each reads everything)'
-                )
-            assert resolve_rank(Ranks("auto"), environ=launched) == (rank, processes)
-            assert alone({}, ranks="auto") == -(-75 // processes)
-            assert alone({}, ranks=(0, 1)) == 75
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    for processes, share in ((2, "half"), (3, "a third"), (8, "1/8")):
+        says(monkeypatch, processes - 1, processes)
+        with pytest.raises(UsageError) as refused:
+            read_alone(reader)
+        advised = f'ranks="auto" (each reads {share}) or ranks=(0, 1) (each reads everything)'
+        assert str(refused.value) == f"{processes} processes: {advised}"
+        assert resolve_rank(Ranks("auto")) == (processes - 1, processes)
+        assert read_alone(reader, ranks="auto") == -(-75 // processes)
+        assert read_alone(reader, ranks=(0, 1)) == 75
     says(monkeypatch, 0, 1)
-    assert alone({}) == 75
+    assert read_alone(reader) == 75
     says(monkeypatch, 1, 4, initialized=False)
-    assert alone({}) == 75
+    assert read_alone(reader) == 75

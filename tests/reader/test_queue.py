@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -16,8 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading import WAYS, wait_until
-from running import environment
+from reading import WAYS, run_script, script, wait_until
 from trained import numbered_store
 
 from rawpack import Ranks, RawpackError, Reader, UsageError, WorkerError, Workers
@@ -65,14 +62,10 @@ def no_thread_is_left() -> Any:
     """After each test, the threads of its queues end."""
     yield
     gc.collect()
-    deadline = time.monotonic() + 120
-    while queue_threads() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not queue_threads()
+    wait_until(lambda: not queue_threads(), "the threads of queues have ended")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("consumers", [1, 4])
+@pytest.mark.parametrize(("way", "consumers"), [("here", 1), ("threads", 4), ("processes", 4)])
 def test_each_batch_goes_to_one_thread(store: Path, way: str, consumers: int) -> None:
     """Over three epochs: every sample once an epoch; each thread gets its batches in order, and None at the end. One
     thread alone gets exactly the order of the epochs. What they keep does not change."""
@@ -87,7 +80,6 @@ def test_each_batch_goes_to_one_thread(store: Path, way: str, consumers: int) ->
         assert all(batch["index"].tolist() in places for batch in batches)
         for batch in batches:
             np.testing.assert_array_equal(batch["image"], images[batch["index"]])
-    assert queue.dequeue() is None
     assert queue.dequeue() is None
 
 
@@ -167,42 +159,20 @@ def test_close_ends_every_wait(store: Path) -> None:
     assert next(iter(batches))["index"].tolist() == [0, 1, 2, 3]
 
 
-def test_a_queue_that_is_gone_ends(store: Path) -> None:
+def test_a_queue_that_is_gone_ends(store: Path, tmp_path: Path) -> None:
     """Without close(): its thread ends with it; and Python ends although one is being filled."""
     queue = Reader(store).batches(4, workers=0).queue()
     assert queue.dequeue() is not None
     del queue  # the fixture sees that the thread ends
-    script = (
-        "import sys, rawpack\n"
-        "queue = rawpack.Reader(sys.argv[1]).batches(4, workers=rawpack.Workers(2, backend='process')).queue()\n"
-        "assert queue.dequeue() is not None\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, store],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    ran = run_script(script(tmp_path, FILLED), store)
+    assert (ran.code, ran.err) == (0, "")
 
 
-@pytest.mark.parametrize("consumers", [1, 3])
-def test_a_state_is_that_of_a_batch(store: Path, consumers: int) -> None:
-    """`state_dict(after=batch)` does not count what waits in the queue: a run that stops anywhere resumes exactly."""
-    expected, rows, state = order_of(store, 3), list[list[int]](), None
-    while len(rows) < 26:
-        batches = Reader(store).batches(4, workers=0, **SHUFFLED)
-        if state is not None:
-            batches.load_state_dict(state)
-        with batches.queue(depth=5) as queue:
-            taken = together(consumers, lambda _, queue=queue: [queue.dequeue() for _ in range(2)])  # type: ignore[misc]
-            # As they are done: here in order, after all of them were taken.
-            done = sorted((batch for got in taken for batch in got), key=lambda b: expected.index(b["index"].tolist()))
-            rows += [batch["index"].tolist() for batch in done]
-            state = batches.state_dict(after=done[-1])
-    assert rows == expected[: len(rows)]
+FILLED = """
+import sys, rawpack
+queue = rawpack.Reader(sys.argv[1]).batches(4, workers=rawpack.Workers(2, backend="process")).queue()
+assert queue.dequeue() is not None
+"""
 
 
 def test_a_state_is_that_of_what_was_taken(store: Path) -> None:
@@ -288,7 +258,7 @@ def test_nonsense_is_refused(store: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_child_does_not_wait(store: Path) -> None:
+def test_a_forked_child_does_not_wait(store: Path, tmp_path: Path) -> None:
     """The thread is in the parent only; a lock that was held at the fork is not waited for when the child ends."""
     queue = Reader(store).batches(4, workers=0).queue()
     if (child := os.fork()) == 0:
@@ -300,21 +270,20 @@ def test_a_forked_child_does_not_wait(store: Path) -> None:
         os._exit(4)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     assert queue.dequeue() is not None
-    script = (
-        "import os, sys, threading, rawpack\n"
-        "queue = rawpack.Reader(sys.argv[1]).batches(4, workers=0).queue()\n"
-        "held, forked = threading.Event(), threading.Event()\n"
-        "def hold():\n"
-        "    with queue._shared.changed:\n"
-        "        held.set(), forked.wait()\n"
-        "threading.Thread(target=hold).start()\n"
-        "held.wait()\n"
-        "child = os.fork()\n"
-        "if child:\n"
-        "    forked.set()\n"
-        "    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-    )
-    options = ("-W", "ignore::DeprecationWarning", "-c", script)
-    assert (
-        subprocess.run([sys.executable, *options, store], env=environment(), timeout=120, check=False).returncode == 0
-    )
+    assert run_script(script(tmp_path, LOCKED), store, options=("-W", "ignore::DeprecationWarning")).code == 0
+
+
+LOCKED = """
+import os, sys, threading, rawpack
+queue = rawpack.Reader(sys.argv[1]).batches(4, workers=0).queue()
+held, forked = threading.Event(), threading.Event()
+def hold():
+    with queue._shared.changed:
+        held.set(), forked.wait()
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child:
+    forked.set()
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""

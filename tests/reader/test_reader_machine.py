@@ -231,7 +231,7 @@ def test_against_a_list(store: Path, way: str) -> None:
     given = {"store": store, "truth": Truth(store), "epochs": epochs, "way": WAYS[way], "resident": resident}
     machine = type("Machine", (ReaderMachine,), given)
     ReaderMachine.kills = 0
-    runs = 500 if SOAK else 6
+    runs = 500 if SOAK else 5
     bounds = settings(
         max_examples=runs, stateful_step_count=STEPS, deadline=None, database=None, derandomize=not SOAK,
         phases=[Phase.generate],  # a run that waits in vain for a process to end would be shrunk for hours

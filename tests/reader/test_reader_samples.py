@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
 from reading import Truth
-from running import FORMATS, Packed
+from running import Packed
 
 import rawpack_packer
 from rawpack import DamagedStoreError, Reader, UsageError
@@ -95,16 +94,6 @@ def test_in_a_selection(reader: Reader, truth: Truth) -> None:
     assert [one["index"] for one in some.__getitems__([1, 2])] == [1, 2]
 
 
-@pytest.mark.parametrize("layout", FORMATS)
-def test_every_format(packed: Packed, layout: str) -> None:
-    """Samples together are those one by one, whatever the format; verified too."""
-    for verify in (False, True):
-        reader = Reader(packed(layout, "--size", 48), verify=verify)
-        batch = reader[[9, 3]]
-        for k, i in enumerate((9, 3)):
-            assert all(same(batch[name][k], value) for name, value in reader[i].items())
-
-
 def test_what_is_no_index(reader: Reader) -> None:
     """As with lists, an index outside is an IndexError; what is no index says so."""
     assert (reader[-75]["index"], reader[74]["index"]) == (0, 74)
@@ -157,20 +146,6 @@ def test_columns(rich: tuple[Reader, list[Any]]) -> None:
             whole.column(wrong)  # type: ignore[arg-type]
     whole.column("boxes")[1][:] = 0
     assert (whole.column("boxes")[1] == 1).all(), "the values are copies"
-
-
-def test_no_image_is_read_for_a_column(reader: Reader, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is any shard opened."""
-    read: list[str] = []
-    into: Callable[..., None] = reader._library.read_into
-
-    def watched(name: str, rows: Any, out: Any) -> None:
-        read.append(name)
-        into(name, rows, out)
-
-    monkeypatch.setattr(reader._library, "read_into", watched)
-    assert np.array_equal(reader.column("label"), truth.labels)
-    assert read == ["label"]
 
 
 # ---------------------------------------------------------------------------------------------- clips

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import importlib.util
+import itertools
 import json
 import os
 import pickle
@@ -16,7 +17,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -53,7 +53,6 @@ from rawpack.remote import url as urls
 from rawpack.remote.cache import Busy, CacheFolder
 from rawpack.remote.download import Transfer
 from rawpack.remote.executor import Executor
-from rawpack.remote.wire import Arrived
 from rawpack.system.user import byte_count
 
 pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aiohttp")
@@ -79,7 +78,7 @@ Opened = Callable[..., Reader]
 SHARDS, ROWS, SIDE = 10, 64, 24
 SAMPLES = SHARDS * ROWS
 SHARD_BYTES = 4096 + ROWS * SIDE * SIDE * 3
-BATCH = 16
+BATCH = 32
 
 
 @pytest.fixture(scope="module")
@@ -143,76 +142,28 @@ def cached(tmp_path: Path) -> int:
 # ---------------------------------------------------------------------------------------------- reading
 
 
-@pytest.mark.parametrize(
-    ("way", "shuffle"),
-    [("here", False), ("here", "block"), ("threads", True), ("processes", False), ("processes", "block")],
-)
+@pytest.mark.parametrize(("way", "shuffle"), [("here", Blocks(8, 4)), ("threads", True), ("processes", False)])
 def test_the_same_batches_as_a_local_store(opened: Opened, folder: Path, truth: Pixels, way: str, shuffle: Any) -> None:
     """A store behind a URL gives the batches of the same folder, by workers of every kind, in the same order."""
-    options: dict[str, Any] = {"shuffle": Blocks(8, 4) if shuffle == "block" else shuffle, "seed": 4}
-    batches, local = (
-        opened().batches(BATCH, **options, **WAYS[way]),
-        Reader(folder).batches(BATCH, **options, workers=0),
-    )
+    batches = opened().batches(BATCH, shuffle=shuffle, seed=4, **WAYS[way])
+    local = Reader(folder).batches(BATCH, shuffle=shuffle, seed=4, workers=0)
     assert right(batches, truth) == rows_of(local)
 
 
-def test_the_same_clips_as_a_local_store(tmp_path: Path) -> None:
-    """Clips of a store behind a URL are those of the same folder, also where the cache holds less than the store."""
-    store = tmp_path / "store"
-    random = np.random.default_rng(1)
-    samples = [
-        {"image": random.integers(0, 256, (SIDE, SIDE, 3), np.uint8), "video": i // 50, "frame": i % 50}
-        for i in range(400)
-    ]
-    rawpack_packer.pack(samples, store, shard_size=1, workers=0)
-    asked: dict[str, Any] = {"shuffle": Blocks(block=4, window=4)}
-    expected = [batch["image"].copy() for batch in Reader(store).clips(6).batches(4, workers=0, **asked)]
-    with serving() as server:
-        server.put_folder("bucket/clips", files_of(store))
-        small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name)
-        limit = small + 5 * SHARD_BYTES
-        reader = Reader(f"{server.url}/bucket/clips", cache=Cache(tmp_path / "cache", limit, timeout=20))
-        batches = reader.clips(6).batches(4, **asked, workers=2)
-        batches.set_epoch(0)
-        found = [batch["image"].copy() for batch in batches]
-    assert len(found) == len(expected)
-    assert all(map(np.array_equal, found, expected))
+def s3(server: Server, cache: Any, **options: Any) -> Reader:
+    """A reader of the store by S3's protocol."""
+    endpoint = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
+    return Reader(options.pop("url", "s3://bucket/store"), cache=cache, storage_options=endpoint)
 
 
 def test_s3(server: Server, truth: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An S3-compatible server is read through s3fs, with its endpoint and credentials from storage_options."""
+    """An S3-compatible server is read through s3fs, with its endpoint and credentials from storage_options, also where
+    it fails, breaks off and lies for a while."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
-    reader = Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options)
-    assert right(reader.batches(BATCH, workers=Workers(2, backend="process")), truth) == list(range(SAMPLES))
-
-
-def test_s3_has_a_connection_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than botocore's 10, and signatures of the present version; but what the user or the environment configures
-    counts."""
-    import fsspec
-
-    def configured(**options: object) -> dict[str, object]:
-        return dict(urls.filesystem("s3://bucket/store", {"anon": True, **options})[0].config_kwargs)
-
-    ours: dict[str, Any] = {
-        "max_pool_connections": 32,
-        "signature_version": "s3v4",
-        "retries": {"mode": "standard", "max_attempts": 2},
-    }
-    for name in ("AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"):
-        monkeypatch.delenv(name, raising=False)
-    assert configured() == ours
-    same, _ = urls.filesystem("s3://bucket/store", {"anon": True})
-    same.connect()
-    assert urls.filesystem("s3://bucket/store", {"anon": True})[0] is same  # botocore changes what it is given
-    assert configured(config_kwargs={"max_pool_connections": 4}) == {**ours, "max_pool_connections": 4}
-    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"s3": {"addressing_style": "path"}}})
-    assert configured() == {**ours, "s3": {"addressing_style": "path"}}
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "7")
-    assert "retries" not in configured()
+    server.faults += [on("shard-00001", status(500), 1), on("shard-00002", truncates, 1), on("shard-00003", flips, 1)]
+    batches = s3(server, tmp_path / "cache").batches(BATCH, workers=Workers(2, backend="process"))
+    assert right(batches, truth) == list(range(SAMPLES))
 
 
 def test_any_other_file_system(folder: Path, truth: Pixels, tmp_path: Path) -> None:
@@ -275,144 +226,87 @@ def test_each_file_is_fetched_once(opened: Opened, server: Server, truth: Pixels
     assert server.asked("store.json") == 2
 
 
-def test_what_is_here_is_not_begun_again(opened: Opened, truth: Pixels, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shard that was fetched and is needed again later is not looked for again, which takes locks of the cache."""
-    reader, begun = opened(), list[str]()
-    reader._library.fetcher.restore()  # type: ignore[union-attr]
-    real = CacheFolder.begin
-    monkeypatch.setattr(CacheFolder, "begin", lambda cache, key, *rest: begun.append(key[1]) or real(cache, key, *rest))
-    assert len(right(reader.batches(4, shuffle=True, workers=0), truth)) == SAMPLES
-    assert sorted(begun) == [f"shard-{k:05}.npy" for k in range(SHARDS)]
+@contextlib.contextmanager
+def several(folder: Path, count: int, fault: Fault) -> Iterator[tuple[Server, list[str]]]:
+    """A server that has a store so many times, and their URLs. The first manifest is asked for alone."""
+    with serving() as server:
+        for k in range(count):
+            server.put_folder(f"bucket/store-{k}", files_of(folder))
+        server.faults.append(on("store.json", lambda request: "store-0" not in request.name and fault(request)))
+        yield server, [f"{server.url}/bucket/store-{k}" for k in range(count)]
 
 
 def test_manifests_are_asked_for_at_once(folder: Path, tmp_path: Path) -> None:
     """However many stores are opened, it takes the time of two; and no store is asked twice."""
-    names = [f"store-{k}" for k in range(5)]
-    together = threading.Barrier(len(names) - 1, timeout=60)
-
-    def waits(request: Request) -> bool:
-        if "store-0" not in request.name:
-            together.wait()
-        return False
-
-    with serving() as server:
-        for name in names:
-            server.put_folder(f"bucket/{name}", files_of(folder))
-        server.faults.append(on("store.json", waits))
-        stores = [f"{server.url}/bucket/{name}" for name in names]
-        assert len(Reader(stores, cache=Cache(tmp_path / "cache", timeout=60))) == len(names) * SAMPLES
-        assert [server.asked(f"{name}/store.json") for name in names] == [1] * 5
+    together = threading.Barrier(4, timeout=60)
+    with several(folder, 5, lambda request: together.wait() < 0) as (server, urls):
+        assert len(Reader(urls, cache=Cache(tmp_path / "cache", timeout=60))) == 5 * SAMPLES
+        assert [server.asked(f"store-{k}/store.json") for k in range(5)] == [1] * 5
 
 
 def test_manifests_that_share_a_slow_link(folder: Path, tmp_path: Path) -> None:
     """Requests that time out because they were made together are made again, one at a time."""
-    names, seen = [f"store-{k}" for k in range(3)], set[str]()
+    seen = set[str]()
 
     def takes_too_long_together(request: Request) -> bool:
-        if "store-0" not in request.name and request.name not in seen:
+        if request.name not in seen:
             seen.add(request.name)
-            request.server_state.ended.wait(6)
+            request.server_state.ended.wait(3)
         return False
 
-    with serving() as server:
-        for name in names:
-            server.put_folder(f"bucket/{name}", files_of(folder))
-        server.faults.append(on("store.json", takes_too_long_together))
-        stores = [f"{server.url}/bucket/{name}" for name in names]
-        assert len(Reader(stores, cache=Cache(tmp_path / "cache", timeout=4))) == len(names) * SAMPLES
+    with several(folder, 3, takes_too_long_together) as (_, urls):
+        assert len(Reader(urls, cache=Cache(tmp_path / "cache", timeout=2))) == 3 * SAMPLES
 
 
-def test_a_cached_store_is_a_store(opened: Opened, folder: Path, tmp_path: Path) -> None:
-    """What lies in the cache after an epoch is the store itself, byte for byte."""
-    reader = opened()
-    rows_of(reader.batches(BATCH))
-    digest = reader._library.stores[0].digest
-    expected = {name: data for name, data in files_of(folder).items() if not name.startswith("provenance")}
-    assert files_of(tmp_path / "cache" / digest) == expected
-
-
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["here", "processes"])
 def test_a_cache_smaller_than_the_store(
     opened: Opened, server: Server, truth: Pixels, tmp_path: Path, way: str
 ) -> None:
     """The bound holds at every moment, also of what is on its way, and each shard comes once in the stored order."""
-    reader, most = opened(3.5), 0
+    reader, most, rows = opened(3.5), 0, list[int]()
     limit = reader._library.fetcher.cache.limit  # type: ignore[union-attr]
-    rows = []
     for batch in reader.batches(BATCH, **WAYS[way]):
-        assert np.array_equal(batch["image"], truth[batch["index"]])
-        rows += batch["index"].tolist()
+        rows += right([batch], truth)
         most = max(most, cached(tmp_path))
     assert rows == list(range(SAMPLES))
     assert most <= limit
     assert all(server.asked(name) == 1 for name in server.files if "/shard-" in name)
 
 
-def test_space_is_given_back(opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was pushed out of the cache is no longer mapped, so that the disk has its space again."""
-    monkeypatch.setattr("rawpack.store.shard_files._LOOK_EVERY_S", 0)
-    monkeypatch.setattr("rawpack.store.shard_files._LOOK_SHARE", 0)
-    batches = opened(3.5).batches(BATCH, workers=Workers(2, backend="thread"))
-    for _ in range(2):
-        assert rows_of(batches) == list(range(SAMPLES))
-    shards = [line for line in Path("/proc/self/maps").read_text().splitlines() if f"{tmp_path}/cache" in line]
-    names = {line.split(maxsplit=5)[5] for line in shards if "/shard-" in line}
-    assert 0 < len(names) <= 5
-    assert sum("(deleted)" in name for name in names) <= 2
-
-
-def test_rows_of_many_shards_are_read_in_one_call(
-    opened: Opened, truth: Pixels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As from a local store, also while shards are removed and come again."""
+def test_space_is_given_back(opened: Opened, truth: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was pushed out of the cache is no longer mapped, so that the disk has its space again; rows of many shards
+    are read in one call, also while shards are removed and come again."""
     monkeypatch.setattr("rawpack.store.shard_files._LOOK_EVERY_S", 0)
     monkeypatch.setattr("rawpack.store.shard_files._LOOK_SHARE", 0)
     calls, real = list[int](), Gather.read_into
     monkeypatch.setattr(
         Gather, "read_into", lambda gather, rows, out: calls.append(len(rows)) or real(gather, rows, out)
     )
-    batches = opened(8.5).batches(32, shuffle=Blocks(block=64, window=2), workers=Workers(2, backend="thread"))
-    for _ in range(3):
-        rows = right(batches, truth)
-        assert sorted(rows) == list(range(SAMPLES))
-    assert sum(calls) == 3 * SAMPLES
+    batches = opened(4.5).batches(32, shuffle=Blocks(block=64, window=2), workers=Workers(2, backend="thread"))
+    for _ in range(2):
+        assert sorted(right(batches, truth)) == list(range(SAMPLES))
+    assert sum(calls) == 2 * SAMPLES
+    shards = [line for line in Path("/proc/self/maps").read_text().splitlines() if f"{tmp_path}/cache" in line]
+    names = {line.split(maxsplit=5)[5] for line in shards if "/shard-" in line}
+    assert 0 < len(names) <= 6
+    assert sum("(deleted)" in name for name in names) <= 2
 
 
-def test_an_order_that_needs_more_than_the_cache(opened: Opened) -> None:
-    """A batch whose shards do not fit is refused with the numbers and the cure; an epoch that would fetch the store
-    many times is warned of."""
-    warned = r"fetches the remote store about \d+ times.*limit="
+def test_an_order_that_needs_more_than_the_cache(opened: Opened, server: Server) -> None:
+    """A batch whose shards do not fit is refused with the numbers and the cure; of an epoch that would fetch the store
+    many times, one rank warns for all. The cache that is advised suffices."""
     refused = r"needs \d+ files .* cache=Cache\(limit=\d+\) or more, which holds all of it; or shuffle=Blocks"
+    columns = [name for name in server.files if "/shard-" not in name and "provenance" not in name]
+    whole = sum(len(server.files[name]) for name in columns) + SHARDS * SHARD_BYTES
+    warned = rf"fetches the remote store about \d+ times.*limit={whole}\)"
     with pytest.warns(RuntimeWarning, match=warned) as told, pytest.raises(UsageError, match=refused):
         next(iter(opened(8.5).batches(200, shuffle=True)))
     assert told[0].filename == __file__
-
-
-def test_one_rank_warns_for_all(opened: Opened) -> None:
-    """Of an order that would fetch the store many times; the others would say the same."""
-    with pytest.warns(RuntimeWarning, match=r"fetches the remote store about \d+ times"):
-        next(iter(opened(8.5).batches(2, shuffle=True, workers=0, ranks=(0, 2))))
+    with pytest.warns(RuntimeWarning, match=warned):
+        next(iter(opened(8.1).batches(2, shuffle=True, workers=0, ranks=(0, 2))))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        next(iter(opened(8.5).batches(2, shuffle=True, workers=0, ranks=(1, 2))))
-
-
-def test_an_epoch_of_which_nothing_is_left(opened: Opened) -> None:
-    """It is over at once, as with a local store."""
-    batches = opened(8.5).batches(BATCH, workers=0)
-    batches.load_state_dict(batches.state_dict() | {"position": SAMPLES})
-    assert list(batches) == []
-    assert len(next(iter(batches))["index"]) == BATCH
-
-
-def test_the_cache_that_is_advised_suffices(opened: Opened, server: Server) -> None:
-    """A warning says how large a cache holds all of the store."""
-    columns = [name for name in server.files if "/shard-" not in name and "provenance" not in name]
-    whole = sum(len(server.files[name]) for name in columns) + SHARDS * SHARD_BYTES
-    with pytest.warns(RuntimeWarning, match=rf"about \d+ times.*limit={whole}\).*Blocks"):
-        next(iter(opened(8.1).batches(2, shuffle=True, workers=0)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        next(iter(opened(8.1).batches(2, shuffle=True, workers=0, ranks=(1, 2))))
         rows_of(opened(limit=whole).batches(50, shuffle=True))
 
 
@@ -427,27 +321,6 @@ def test_a_bound_without_sense(opened: Opened, tmp_path: Path) -> None:
         opened(cache=tmp_path / "file")
     assert byte_count("1.5 GiB") == 3 << 29
     assert byte_count("200GB") == 200 * 10**9
-
-
-def test_a_damaged_file_in_the_cache(opened: Opened, truth: Pixels, tmp_path: Path) -> None:
-    """A shard in the cache that was cut short is fetched again."""
-    rows_of(opened().batches(BATCH))
-    shard = next((tmp_path / "cache").rglob("shard-00004.npy"))
-    os.truncate(shard, 100)
-    assert len(right(opened().batches(BATCH), truth)) == SAMPLES
-
-
-def test_a_copy_has_the_cache_of_its_reader(
-    opened: Opened, truth: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pickled reader fetches nothing into another folder where it is loaded in another current folder."""
-    for name in ("here", "there"):
-        (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    kept = pickle.dumps(opened(cache="kept"))
-    monkeypatch.chdir(tmp_path / "there")
-    assert np.array_equal(pickle.loads(kept)[5]["image"], truth[5])
-    assert list((tmp_path / "there").iterdir()) == []
 
 
 def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -526,37 +399,26 @@ def test_a_process_that_is_stopped_while_fetching(opened: Opened, truth: Pixels,
         assert len(right(reader.batches(BATCH), truth)) == SAMPLES
 
 
-class SlowLink:
-    """A server that sends each range in two halves, and notes the time of the file after the first."""
-
-    has_ranges, host, trouble, timeout = True, ("http", "slow", ""), "", 60.0
-
-    def __init__(self, data: bytes, file: int) -> None:
-        self.data, self.file, self.seen = data, file, list[int]()
-
-    def read_range(
-        self, name: str, start: int, into: memoryview, wanted: Callable[[], bool], arrived: Arrived, total: int
-    ) -> int:
-        into[:] = self.data[start : start + len(into)]
-        os.utime(self.file, ns=(0, 0))
-        assert wanted()
-        self.seen.append(os.fstat(self.file).st_mtime_ns)
-        return len(into)
-
-
 def test_a_file_shows_that_bytes_arrive(tmp_path: Path) -> None:
     """Its time changes within a range, of which nothing is written before all of it is there."""
-    data = bytes(1000)
-    file = os.open(tmp_path / "part", os.O_RDWR | os.O_CREAT)
-    try:
-        link = SlowLink(data, file)
+    data, seen = bytes(1000), list[int]()
+    with (tmp_path / "part").open("w+b") as part:
+
+        def read_range(name: str, start: int, into: memoryview, wanted: Callable[[], bool], *rest: Any) -> int:
+            into[:] = data[start : start + len(into)]
+            os.utime(part.fileno(), ns=(0, 0))
+            assert wanted()
+            seen.append(os.fstat(part.fileno()).st_mtime_ns)
+            return len(into)
+
+        link: Any = SimpleNamespace(
+            read_range=read_range, has_ranges=True, host=("http", "slow", ""), trouble="", timeout=60.0
+        )
         record = FileRecord(name="a", bytes=len(data), xxh3=xxhash.xxh3_64_hexdigest(data))
-        Transfer(link, "a", record, file).run()  # type: ignore[arg-type]
-    finally:
-        os.close(file)
+        Transfer(link, "a", record, part.fileno()).run()
     assert (tmp_path / "part").read_bytes() == data
-    assert link.seen
-    assert all(link.seen)
+    assert seen
+    assert all(seen)
 
 
 @pytest.mark.parametrize("arriving", [True, False])
@@ -615,14 +477,14 @@ from rawpack.remote.download import RemoteFile
 from rawpack.remote.fetch import Fetcher
 from rawpack.remote.transfer import Remote
 
-resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 remote, folder = Remote(sys.argv[1], {}, 20.0), sys.argv[2]
 
 def item(name):
     return RemoteFile(remote, ("0" * 32, name), FileRecord(name=name, bytes=1000, xxh3=""))
 
-other, more = CacheFolder(folder, 300_000), item("more.npy")
-with Fetcher(CacheFolder(folder, 300_000), 20.0).held([item(f"{k}.npy") for k in range(300)]):
+other, more = CacheFolder(folder, 150_000), item("more.npy")
+with Fetcher(CacheFolder(folder, 150_000), 20.0).held([item(f"{k}.npy") for k in range(150)]):
     with other.locked():
         began = other.begin(more.key, more.record, ())
     print(type(began).__name__, len(list(Path(folder).rglob("*.npy"))))
@@ -632,16 +494,16 @@ with other.locked():
 
 
 def test_hundreds_of_shards_with_few_descriptors(tmp_path: Path) -> None:
-    """300 shards that are needed at once are fetched and kept from eviction where 256 files may be open; once they are
+    """150 shards that are needed at once are fetched and kept from eviction where 128 files may be open; once they are
     not needed, they make room."""
     with serving() as server:
-        server.files |= {f"store/{k}.npy": bytes(1000) for k in range(300)}
+        server.files |= {f"store/{k}.npy": bytes(1000) for k in range(150)}
         path = script(tmp_path / "user", MANY)
         ran = subprocess.run(
             [sys.executable, str(path), f"{server.url}/store", str(tmp_path / "cache")],
             capture_output=True, text=True, env=environment(), timeout=120, check=False,
         )  # fmt: skip
-    assert (ran.stdout, ran.returncode) == ("NoRoom 300\nint\n", 0), ran.stderr
+    assert (ran.stdout, ran.returncode) == ("NoRoom 150\nint\n", 0), ran.stderr
 
 
 # ---------------------------------------------------------------------------------------------- disks
@@ -649,14 +511,13 @@ def test_hundreds_of_shards_with_few_descriptors(tmp_path: Path) -> None:
 
 @dataclass
 class Disk:
-    """What becomes of `os.write` to files whose path has `part` in it: the whole, where it is turned off."""
+    """What becomes of `os.write` to files whose path has `part` in it."""
 
     part: str
     takes: Callable[[int, int], int]
     """Of the bytes written so far, and those to be written now: how many are taken, or -1 where there is no space."""
     lies: bool = False
     """Whether it says that it took all."""
-    on: bool = True
     written: int = 0
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -664,7 +525,7 @@ class Disk:
 
         def write(descriptor: int, data: Any) -> int:
             data = memoryview(data).cast("B")
-            if not self.on or self.part not in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            if self.part not in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
                 return real(descriptor, data)
             taken = self.takes(self.written, len(data))
             if taken < 0:
@@ -695,88 +556,53 @@ def test_a_disk_that_takes_a_part_of_each_write(
 
 
 @needs_proc
-@pytest.mark.parametrize("part", [".part", "store.json"])
 def test_a_disk_that_fills_up(
-    opened: Opened, truth: Pixels, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, part: str
+    opened: Opened, truth: Pixels, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that takes as much as fits, and then nothing, is an error that names it. No shard has its name before it
-    is whole, and once there is space the same reader goes on."""
-    room = {".part": int(2.5 * SHARD_BYTES)}.get(part, 10)
-    disk = Disk(part, lambda done, size: min(size, room - done) if done < room else -1, on=part == "store.json")
-    disk.install(monkeypatch)
+    """A disk that takes as much as fits, and then nothing, is an error that names it, of a manifest and of shards. No
+    shard has its name before it is whole, and once there is space the same reader goes on."""
+
+    def small(part: str, room: int) -> Disk:
+        return Disk(part, lambda done, size: min(size, room - done) if done < room else -1)
+
     full = pytest.raises(StoreError, match=rf"the disk of the cache {tmp_path}/cache is full .* limit")
-    if disk.on:
+    with monkeypatch.context() as patch:
+        small("store.json", 10).install(patch)
         with full:
             opened()
-        disk.on = False
-        assert len(right(opened().batches(BATCH), truth)) == SAMPLES
-        return
     reader = opened()
-    disk.on = True
-    with full as raised:
-        rows_of(reader.batches(BATCH, workers=0))
-    assert not isinstance(raised.value, DamagedStoreError)
-    packed = {path.name: path.read_bytes() for path in folder.glob("shard-*")}
-    found = named_shards(tmp_path)
-    assert found.items() <= packed.items()
-    tickets = reader._library.fetcher._tickets  # type: ignore[union-attr]
-    assert not any(ticket.now or ticket.prefetch for ticket in tickets), "who got the error waits for nothing"
-    disk.on = False
+    with monkeypatch.context() as patch:
+        small(".part", int(2.5 * SHARD_BYTES)).install(patch)
+        with full as raised:
+            rows_of(reader.batches(BATCH, workers=0))
+        assert not isinstance(raised.value, DamagedStoreError)
+        packed = {path.name: path.read_bytes() for path in folder.glob("shard-*")}
+        assert named_shards(tmp_path).items() <= packed.items()
+        tickets = reader._library.fetcher._tickets  # type: ignore[union-attr]
+        assert not any(ticket.now or ticket.prefetch for ticket in tickets), "who got the error waits for nothing"
     assert right(reader.batches(BATCH, workers=0), truth) == list(range(SAMPLES))
 
 
 @needs_proc
-def test_a_disk_that_loses_what_it_takes(
-    opened: Opened, truth: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("other", [False, True], ids=["fewer bytes", "other bytes"])
+def test_a_disk_that_does_not_give_back_what_it_took(
+    opened: Opened, truth: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: bool
 ) -> None:
     """Bytes that came right and that the disk does not give back get no name: the error speaks of the cache, not of the
     store."""
     reader = opened()
-    disk = Disk(".part", lambda _, size: size - 1, lies=True)
-    disk.install(monkeypatch)
-    with pytest.raises(StoreError, match=rf"the cache {tmp_path}/cache cannot be written: .*were read back") as raised:
-        rows_of(reader.batches(BATCH, workers=0))
-    assert not isinstance(raised.value, DamagedStoreError)
-    assert named_shards(tmp_path) == {}
-    wait_until(lambda: not reader._library.fetcher._executor.busy, "nothing is being fetched")  # type: ignore[union-attr]
-    disk.on = False
+    with monkeypatch.context() as patch:
+        if other:
+            patch.setattr(download, "write_all", lambda file, data: os.write(file, bytes([*data[:-1], data[-1] ^ 1])))
+        else:
+            Disk(".part", lambda _, size: size - 1, lies=True).install(patch)
+        match = rf"the cache {tmp_path}/cache cannot be written: .*were read back"
+        with pytest.raises(StoreError, match=match) as raised:
+            rows_of(reader.batches(BATCH, workers=0))
+        assert not isinstance(raised.value, DamagedStoreError)
+        assert named_shards(tmp_path) == {}
+        wait_until(lambda: not reader._library.fetcher._executor.busy, "nothing is being fetched")  # type: ignore[union-attr]
     assert right(reader.batches(BATCH, workers=0), truth) == list(range(SAMPLES))
-
-
-def test_a_disk_that_gives_other_bytes_back(
-    opened: Callable[..., Reader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As many bytes as came, but other ones, get no name either."""
-    reader = opened()
-    monkeypatch.setattr(download, "write_all", lambda file, data: os.write(file, bytes([*data[:-1], data[-1] ^ 1])))
-    with pytest.raises(StoreError, match=rf"the cache {tmp_path}/cache cannot be written: .*were read back"):
-        rows_of(reader.batches(BATCH, workers=0))
-    assert named_shards(tmp_path) == {}
-
-
-def test_a_small_disk(tmp_path: Path) -> None:
-    """On a real disk of 3 MB that is full, the error names the folder, and nothing has the name of a shard that is not
-    one; with space, the same reader goes on."""
-    store, disk = tmp_path / "store", tmp_path / "disk"
-    images = np.random.default_rng(3).integers(0, 256, (64 * 2, 100, 90, 3)).astype(np.uint8)
-    rawpack_packer.pack(images, store, shard_size=1, workers=0)
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
-    if sys.platform != "linux" or os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("no small disk can be mounted here")
-    try:
-        (disk / "ballast").write_bytes(bytes(1 << 21))
-        with serving() as server:
-            server.put_folder("bucket/store", files_of(store))
-            reader = Reader(f"{server.url}/bucket/store", cache=Cache(disk / "cache", "1GB", timeout=20))
-            with pytest.raises(StoreError, match=rf"the disk of the cache {disk}/cache is full") as raised:
-                reader[0]
-            assert not isinstance(raised.value, DamagedStoreError)
-            assert {path.suffix for path in (disk / "cache").rglob("shard-*")} <= {".part"}
-            (disk / "ballast").unlink()
-            assert np.array_equal(reader[0]["image"], images[0])
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 # ---------------------------------------------------------------------------------------------- a cache that goes away
@@ -789,9 +615,10 @@ def restored(tmp_path: Path, folder: Path) -> bool:
     return files_of(store) == expected
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["here", "processes"])
 def test_a_cache_that_is_removed(opened: Opened, truth: Pixels, tmp_path: Path, folder: Path, way: str) -> None:
-    """A cache that somebody removes under an open reader is made anew: before its first epoch, and between two."""
+    """A cache that somebody removes under an open reader is made anew, byte for byte: before its first epoch, and
+    between two."""
     reader, cache = opened(), tmp_path / "cache"
     batches = reader.batches(BATCH, **WAYS[way])
     for _ in range(2):
@@ -806,15 +633,12 @@ def test_a_cache_that_is_removed(opened: Opened, truth: Pixels, tmp_path: Path, 
 @pytest.mark.parametrize("shards", [3.5, 100])
 def test_a_cache_that_is_removed_within_an_epoch(opened: Opened, truth: Pixels, tmp_path: Path, shards: float) -> None:
     """The epoch goes on with the right samples, whether the cache held the whole store or a part of it."""
-    batches = opened(shards).batches(BATCH, workers=0)
-    for _ in range(2):
-        rows = []
-        for number, batch in enumerate(batches):
-            assert np.array_equal(batch["image"], truth[batch["index"]])
-            rows += batch["index"].tolist()
-            if number % 7 == 3:
-                shutil.rmtree(tmp_path / "cache", ignore_errors=True)  # files may come meanwhile
-        assert rows == list(range(SAMPLES))
+    rows = []
+    for number, batch in enumerate(opened(shards).batches(BATCH, workers=0)):
+        rows += right([batch], truth)
+        if number % 7 == 3:
+            shutil.rmtree(tmp_path / "cache", ignore_errors=True)  # files may come meanwhile
+    assert rows == list(range(SAMPLES))
 
 
 def test_a_whole_cache_comes_back(
@@ -896,13 +720,12 @@ def spoil(cache: Path) -> None:
         file.write(b"other")
 
 
-@pytest.mark.parametrize("way", ["here", "threads"])
-def test_shards_in_the_cache_that_somebody_spoils(opened: Opened, truth: Pixels, tmp_path: Path, way: str) -> None:
+def test_shards_in_the_cache_that_somebody_spoils(opened: Opened, truth: Pixels, tmp_path: Path) -> None:
     """A shard that was cut short, removed or replaced in the cache before it was opened is fetched again."""
     rows_of(opened().batches(BATCH, workers=0))
     reader = opened()
     spoil(tmp_path / "cache")
-    assert right(reader.batches(BATCH, **WAYS[way]), truth) == list(range(SAMPLES))
+    assert right(reader.batches(BATCH, **WAYS["threads"]), truth) == list(range(SAMPLES))
 
 
 def test_a_shard_that_workers_find_spoiled(opened: Opened, server: Server, truth: Pixels, tmp_path: Path) -> None:
@@ -920,15 +743,12 @@ def test_a_shard_that_workers_find_spoiled(opened: Opened, server: Server, truth
 
 
 FAULTS: dict[str, Fault] = {
-    "500": on("shard-00001", status(500), 3),
     "503": on("", status(503), 3),
     "stalls": on("shard-00001", stalls, 1),
-    "truncates": on("shard-00001", truncates, 2),
-    "shortens": on("shard-00001", shortens, 2),
     "flips": on("shard-00001", flips, 2),
     "flips a column": on("label.npy", flips, 2),
     "flips the manifest": on("store.json", flips, 2),
-    "truncates the manifest": on("store.json", shortens, 2),
+    "shortens the manifest": on("store.json", shortens, 2),
 }
 
 
@@ -940,14 +760,6 @@ def test_trouble_that_passes(opened: Opened, server: Server, truth: Pixels, faul
     before = random.getstate()
     assert right(opened().batches(BATCH, workers=2), truth) == list(range(SAMPLES))
     assert random.getstate() == before
-
-
-def test_s3_trouble_that_passes(server: Server, truth: Pixels, tmp_path: Path) -> None:
-    """The same through s3fs."""
-    server.faults += [on("shard-00001", status(500), 1), on("shard-00002", truncates, 1), on("shard-00003", flips, 1)]
-    options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
-    reader = Reader("s3://bucket/store", cache=Cache(tmp_path / "cache", timeout=20), storage_options=options)
-    assert right(reader.batches(BATCH), truth) == list(range(SAMPLES))
 
 
 LASTING: dict[str, tuple[Fault, type[Exception], str]] = {
@@ -1052,19 +864,17 @@ def test_a_host_that_was_never_there(how: str, tmp_path: Path, monkeypatch: pyte
         assert not (tmp_path / "store" / "store.json").exists()
 
 
-@pytest.mark.parametrize("how", ["refused", "untrusted", "plain"])
-def test_an_endpoint_of_s3_that_was_never_there(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_of_s3_that_was_never_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same through s3fs, whose URLs do not name the host: read, uploaded to, and packed from."""
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
-    with unreachable(how, tmp_path, monkeypatch) as url:
+    with unreachable("refused", tmp_path, monkeypatch) as url:
         options = {"key": "me", "secret": "sesame-open", "endpoint_url": url}
-        with pytest.raises(StoreError, match=UNREACHABLE[how]):
+        with pytest.raises(StoreError, match=UNREACHABLE["refused"]):
             Reader("s3://bucket/store", cache=Cache(tmp_path / "cache", timeout=1000), storage_options=options)
         monkeypatch.setattr(reach, "_answered", set())
-        images = np.zeros((1, 8, 8, 3), np.uint8)
-        scratch = tmp_path / "scratch"
-        with pytest.raises(PackError, match=UNREACHABLE[how]):
+        scratch, images = tmp_path / "scratch", np.zeros((1, 8, 8, 3), np.uint8)
+        with pytest.raises(PackError, match=UNREACHABLE["refused"]):
             rawpack_packer.pack(images, "s3://bucket/new", storage_options=options, tmp=scratch, workers=0)
 
 
@@ -1175,27 +985,6 @@ print(os.waitpid(pid, 0)[1])
     assert (ran.returncode, ran.stdout) == (0, "0\n"), ran.stderr
 
 
-def test_a_forked_child_that_cannot_begin_tries_again(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the cache is locked for too long, or its disk is full, when a child begins, the next attempt begins anew:
-    the child then holds the manifest and the columns itself."""
-
-    def refuses(*_: object) -> None:
-        raise StoreError("not now")
-
-    fetcher = opened()._library.fetcher
-    assert fetcher is not None
-    fetcher.restore()
-    before = fetcher._held
-    fetcher._process = -1  # as if in a child
-    with monkeypatch.context() as patch:
-        patch.setattr(CacheFolder, "keep_manifest", refuses)
-        with pytest.raises(StoreError, match="not now"):
-            fetcher.look()
-    assert not fetcher._held
-    fetcher.look()
-    assert fetcher._held.keys() == before.keys()
-
-
 def test_stats_tell_of_fetching(opened: Opened, server: Server) -> None:
     """Where a loop waits for the network, the figures and the verdict say so."""
     server.faults.append(on("shard-", slow(0.3)))
@@ -1208,14 +997,12 @@ def test_stats_tell_of_fetching(opened: Opened, server: Server) -> None:
 
 def test_resumes(opened: Opened, truth: Pixels) -> None:
     """A state taken in the middle of an epoch goes on there, also with a cache that holds little."""
-    batches = opened(3.5).batches(BATCH, shuffle=Blocks(block=ROWS, window=1), seed=3)
-    iterator = iter(batches)
-    first = [row for _ in range(7) for row in next(iterator)["index"].tolist()]
-    state = batches.state_dict()
+    first, again = (opened(3.5).batches(BATCH, shuffle=Blocks(block=ROWS, window=1), seed=3) for _ in range(2))
+    iterator = iter(first)
+    rows = right(itertools.islice(iterator, 7), truth)
+    again.load_state_dict(first.state_dict())
     iterator.close()
-    again = opened(3.5).batches(BATCH, shuffle=Blocks(block=ROWS, window=1), seed=3)
-    again.load_state_dict(state)
-    assert sorted(first + right(again, truth)) == list(range(SAMPLES))
+    assert sorted(rows + right(again, truth)) == list(range(SAMPLES))
 
 
 # ---------------------------------------------------------------------------------------------- the command
@@ -1268,28 +1055,12 @@ def test_warm_from_python(server: Server, tmp_path: Path) -> None:
     assert done.fetched >= done.bytes > BATCH
     again = warm(url, cache=cache)
     assert (again.cache, again.fetched) == (done.cache, 0)
-    for limit in (4 * SHARD_BYTES, str(4 * SHARD_BYTES)):
-        with pytest.raises(UsageError, match=r"pass cache=Cache\(folder, limit\), a larger limit or another folder"):
-            warm(url, cache=Cache(tmp_path / "small", limit))
+    with pytest.raises(UsageError, match=r"pass cache=Cache\(folder, limit\), a larger limit or another folder"):
+        warm(url, cache=Cache(tmp_path / "small", str(4 * SHARD_BYTES)))
     with pytest.raises(UsageError, match=r"^cache= applies to URLs"):
         warm(tmp_path, cache=cache)
     with pytest.raises(TypeError, match=re.escape("cache_limit='1GB' is cache=Cache('c', limit='1GB') here")):
         warm(url, cache="c", cache_limit="1GB")  # type: ignore[call-arg]
-
-
-def test_warm_counts_a_file_before_it_is_seen(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes that `rawpack warm` reports as fetched include a file that was prefetched just before it looked."""
-    commit = CacheFolder.commit
-
-    def slow(cache: CacheFolder, *args: object) -> bool:
-        done = commit(cache, *args)  # type: ignore[arg-type]
-        time.sleep(0.02)
-        return done
-
-    monkeypatch.setattr(CacheFolder, "commit", slow)
-    ran = run_here("warm", "--cache", tmp_path / "cache", f"{server.url}/bucket/store")
-    fetched, everything = re.findall(r"([\d.]+ MB) (?:fetched|are in)", ran.out)
-    assert fetched == everything
 
 
 def test_warm_checks_what_is_there(server: Server, folder: Path, tmp_path: Path) -> None:
@@ -1336,8 +1107,6 @@ def test_verify_in_the_cache(server: Server, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("pack", "{url}", "{dst}"),
-        ("pack", "--source", "store", "{url}", "{dst}"),
         ("pack", "--source", "folder", "{url}", "{dst}"),
         ("plan", "--quiet", "{url}"),
         ("convert", "--format", "lmdb", "{url}", "{dst}"),
@@ -1354,43 +1123,27 @@ def test_a_url_in_place_of_a_folder(tmp_path: Path, words: tuple[str, ...]) -> N
     assert not (tmp_path / "dst").exists()
 
 
-def test_a_url_in_place_of_a_folder_in_python(tmp_path: Path) -> None:
-    """The same in Python, of one store and of several."""
-    for call in (
-        lambda: rawpack_packer.pack("s3://bucket/store", tmp_path / "dst"),
-        lambda: rawpack_packer.merge(["s3://bucket/a", "s3://bucket/b"], tmp_path / "dst"),
-    ):
-        with pytest.raises(UsageError, match=r"s3://bucket/\w+ (is a URL|does not say what it is)"):
-            call()
-
-
 def test_a_bucket_that_is_not_there(server: Server, tmp_path: Path) -> None:
     """A bucket that does not exist is told from a store that does not, without waiting."""
     server.buckets = {"bucket"}
-    options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
     with pytest.raises(UsageError, match="s3://buckett/store: there is no such bucket"):
-        Reader("s3://buckett/store", cache=tmp_path / "cache", storage_options=options)
+        s3(server, tmp_path / "cache", url="s3://buckett/store")
     with pytest.raises(StoreError, match="s3://bucket/stor is not a rawpack store"):
-        Reader("s3://bucket/stor", cache=tmp_path / "cache", storage_options=options)
+        s3(server, tmp_path / "cache", url="s3://bucket/stor")
 
 
-CLASHES: dict[str, tuple[dict[str, Any], str]] = {
-    "twice": ({"key": "me", "secret": "sesame-open", "client_kwargs": {"aws_access_key_id": "you"}}, "multiple values"),
-    "unknown": ({"nonsense": 3}, "nonsense"),
-    "ours": ({"url": "s3://other"}, "multiple values"),
-    "endpoint": ({"endpoint_url": "nonsense", "key": "me", "secret": "sesame-open"}, "Invalid endpoint"),
-}
+CLASHES: list[tuple[dict[str, Any], str]] = [
+    ({"key": "me", "secret": "sesame-open", "client_kwargs": {"aws_access_key_id": "you"}}, "multiple values"),
+    ({"nonsense": 3}, "nonsense"),
+    ({"endpoint_url": "nonsense", "key": "me", "secret": "sesame-open"}, "Invalid endpoint"),
+]
 
 
-@pytest.mark.parametrize("clash", CLASHES)
-def test_options_that_clash(tmp_path: Path, clash: str) -> None:
+@pytest.mark.parametrize(("options", "what"), CLASHES)
+def test_options_that_clash(tmp_path: Path, options: dict[str, Any], what: str) -> None:
     """Options that the file system does not know, or not together, are a usage error, at once, that names them and
     tells no secret."""
-    options, what = CLASHES[clash]
-    with pytest.raises(UsageError, match="s3://bucket/store") as raised:
+    with pytest.raises(UsageError, match=rf"s3://bucket/store.*{what}|{what}.*s3://bucket/store") as raised:
         Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options)
-    text = str(raised.value)
-    assert what in text
-    assert "storage_options" in text
-    assert "sesame" not in text
-    assert len(text.splitlines()) == 1
+    assert "storage_options" in str(raised.value)
+    assert "sesame" not in str(raised.value)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from fractions import Fraction
 from functools import cache
 from math import floor
@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from reading import without_core
 
 from rawpack import native
-from rawpack.native import calls
-from rawpack.pixels import resample as resampling
 from rawpack.pixels.resample import resample
 from rawpack.pixels.resize import to_size
 
@@ -43,18 +42,14 @@ SHAPES = [
     ((225, 300), (224, 224)),
 ]
 """Sizes, and what they are resized to: kept, grown, shrunk by less than 2, 4, and up to 1,700 times."""
-HASHES = {
-    True: "f382cb483c6fe66cbe78d58700aa04fbf680a7c3aed1f20ca3e333f33241aad9",
-    False: "134134b03a459e2bc78a87773296b79deac887d6ec0dec7e36ff0576b01c2973",
-}
 
 
 @pytest.fixture(params=["native", "NumPy"])
-def _made_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "NumPy":
-        monkeypatch.setattr(calls, "library", lambda: None)
-    elif native.library() is None:
+def _made_by(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "native" and native.library() is None:
         pytest.skip(f"the native core is {native.state()}")
+    with nullcontext() if request.param == "native" else without_core():
+        yield
 
 
 def noise(height: int, width: int, channels: int = 3) -> NDArray[np.uint8]:
@@ -129,9 +124,6 @@ def resizings(draw: st.DrawFn) -> tuple[Pixels, tuple[int, int], tuple[int, int,
     return image, size, (top, left, draw(st.integers(1, size[0] - top)), draw(st.integers(1, size[1] - left)))
 
 
-# ---------------------------------------------------------------------------------------------- bytes
-
-
 @settings(deadline=None)
 @given(resizings(), st.booleans())
 def test_bytes_are_those_of_the_definition(case: Any, antialias: bool) -> None:
@@ -150,69 +142,39 @@ def test_bytes_are_those_of_the_definition(case: Any, antialias: bool) -> None:
 
 @pytest.mark.usefixtures("_made_by")
 @pytest.mark.parametrize("antialias", [True, False])
-@pytest.mark.parametrize(("old", "new"), SHAPES)
-def test_so_are_all_shrinks(old: tuple[int, int], new: tuple[int, int], antialias: bool) -> None:
+def test_so_are_all_shrinks(antialias: bool) -> None:
     """From the native core and from NumPy, also where float32 does not hold the sums; a level from the exact value."""
-    image = noise(*old)
-    made = resample(image, new, antialias=antialias)
-    assert (made == by_definition(image, new, antialias)).all()
-    assert np.abs(made - exactly(image, new, antialias)).max() < 1 + 1 / 64
+    for old, new in SHAPES:
+        image = noise(*old)
+        made = resample(image, new, antialias=antialias)
+        assert (made == by_definition(image, new, antialias)).all()
+        assert np.abs(made - exactly(image, new, antialias)).max() < 1 + 1 / 64
 
 
-@pytest.mark.usefixtures("_made_by")
-@pytest.mark.parametrize("antialias", [True, False])
-def test_bytes_are_the_same_everywhere(antialias: bool) -> None:
-    """A hash over all the shapes with one channel and three, recorded from what torchvision makes of them."""
-    digest = hashlib.sha256()
-    for channels in (1, 3):
-        for old, new in SHAPES:
-            digest.update(resample(noise(*old, channels), new, antialias=antialias).tobytes())
-    assert digest.hexdigest() == HASHES[antialias]
-
-
+@pytest.mark.skipif(native.library() is None, reason=f"the native core is {native.state()}")
 @settings(deadline=None)
 @given(resizings(), st.booleans())
 def test_the_native_core_makes_what_numpy_makes(case: Any, antialias: bool) -> None:
     """Any shape, window and number of channels."""
-    if native.library() is None:
-        pytest.skip(f"the native core is {native.state()}")
     image, size, window = case
     made = resample(image, size, window=window, antialias=antialias)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calls, "library", lambda: None)
+    with without_core():
         assert (made == resample(image, size, window=window, antialias=antialias)).all()
 
 
-@pytest.mark.usefixtures("_made_by")
-@pytest.mark.parametrize("size", [(30, 20), (61, 90), (7, 301), (2, 2)])
-@pytest.mark.parametrize("value", [0, 1, 127, 254, 255])
-def test_one_color_stays(size: tuple[int, int], value: int) -> None:
-    """Weights that are rounded one by one do not add up, but never to another byte."""
-    image = np.full((60, 300, 3), value, np.uint8)
-    assert (resample(image, size) == value).all()
+VIEWS = [
+    noise(20, 30)[:, ::-1],
+    noise(20, 30)[::-1],
+    noise(20, 30, 6)[..., ::2],
+    np.asfortranarray(noise(20, 30)),
+    *(noise(*size)[::y, ::x] for size in ((1, 30), (20, 1), (1, 1)) for y in (1, -1) for x in (1, -1)),
+]
 
 
-@pytest.mark.parametrize("order", ["F", "mirrored", "upside down", "channels"])
-def test_any_strides_will_do(order: str) -> None:
-    """Pixels that are not next to each other, and rows that go backwards."""
-    image = noise(20, 30)
-    views = {
-        "F": np.asfortranarray(image),
-        "mirrored": image[:, ::-1],
-        "upside down": image[::-1],
-        "channels": noise(20, 30, 6)[..., ::2],
-    }
-    view = views[order]
-    assert (resample(view, (11, 40)) == resample(np.ascontiguousarray(view), (11, 40))).all()
-
-
-@pytest.mark.parametrize(("height", "width"), [(1, 30), (20, 1), (1, 1)])
-@pytest.mark.parametrize("y", [1, -1])
-@pytest.mark.parametrize("x", [1, -1])
-def test_an_axis_of_one_pixel_may_have_any_stride(height: int, width: int, y: int, x: int) -> None:
-    """NumPy keeps the negative strides of a flip where there is nothing to turn, and calls that contiguous."""
-    image = noise(height, width)
-    assert (resample(image[::y, ::x], (11, 40)) == resample(image[::y, ::x].copy(), (11, 40))).all()
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: f"{view.shape} {view.strides}")
+def test_any_strides_will_do(view: Pixels) -> None:
+    """Also of an axis of one pixel, where NumPy keeps the negative strides of a flip and calls it contiguous."""
+    assert (resample(view, (11, 40)) == resample(np.copy(view, order="C"), (11, 40))).all()
 
 
 @pytest.mark.usefixtures("_made_by")
@@ -230,21 +192,20 @@ def test_the_given_array_may_have_gaps(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize("antialias", [True, False])
 def test_large_images_are_made_in_parts(antialias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A band at a time, as where a cache holds no more: the same pixels."""
-    monkeypatch.setattr(calls, "library", lambda: None)
     monkeypatch.setattr("rawpack.pixels.resample._FLOATS", 1)
     image = noise(50, 40)
-    for size in ((23, 17), (90, 9), (6, 81)):
-        assert (resample(image, size, antialias=antialias) == by_definition(image, size, antialias)).all()
+    with without_core():
+        for size in ((23, 17), (90, 9), (6, 81)):
+            assert (resample(image, size, antialias=antialias) == by_definition(image, size, antialias)).all()
 
 
-def test_threads_do_not_share_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_do_not_share_memory() -> None:
     """Several at a time, of different shapes, make what one makes."""
-    monkeypatch.setattr(calls, "library", lambda: None)
     images = [noise(30 + 3 * n, 90 - 2 * n) for n in range(16)] * 4
-    with ThreadPoolExecutor(4) as pool:
+    with without_core(), ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda image: resample(image, (64, 48)), images))
-    for image, made in zip(images, together, strict=True):
-        assert (made == resample(image, (64, 48))).all()
+        for image, made in zip(images, together, strict=True):
+            assert (made == resample(image, (64, 48))).all()
 
 
 def test_what_keeps_its_size_is_not_copied() -> None:
@@ -254,9 +215,6 @@ def test_what_keeps_its_size_is_not_copied() -> None:
     part = resample(image, (6, 8), window=(1, 2, 3, 4))
     assert np.shares_memory(part, image)
     assert (part == image[1:4, 2:6]).all()
-
-
-# ---------------------------------------------------------------------------------------------- all dtypes
 
 
 @pytest.mark.usefixtures("_made_by")
@@ -269,9 +227,6 @@ def test_an_enlarged_image_is_never_made(dtype: str, antialias: bool) -> None:
     near = exactly(image[:, 24_990:25_010], (65_000, 24), antialias)[32_000:32_009, 12:17]
     assert made.shape == (9, 5, 3)
     assert np.abs(made - near).max() < 3
-
-
-# ---------------------------------------------------------------------------------------------- floats
 
 
 @settings(deadline=None)
@@ -316,15 +271,3 @@ def test_a_value_that_is_not_finite_stays_where_it_counts(value: float, size: tu
     if size[0] <= 40 and size[1] <= 60:
         assert (np.isfinite(made) == ~touched).all()
         assert (made[touched] == value).all() or np.isnan(value)
-
-
-def test_tables_that_are_kept_are_bounded_in_bytes() -> None:
-    """Those of many short axes, and of a few long ones."""
-    kept = {"short": [0], "long": [0]}
-    for old, new in itertools.product((1, 50, 255, 256, 700, 1023, 1024, 1025, 6000, 65536), repeat=2):
-        bands = resampling._new_bands(old, min(new, 16384), True, 0, min(new, 16384))
-        kept["short" if max(old, new) <= 1024 else "long"].append(bands.weights.nbytes + bands.rows.nbytes)
-    limits = resampling._short.cache_parameters()["maxsize"], resampling._long.cache_parameters()["maxsize"]
-    assert limits == (512, 16)
-    assert max(kept["short"]) * 512 < 28 << 20
-    assert max(kept["long"]) * 16 < 64 << 20

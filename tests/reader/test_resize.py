@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Any
+
 import cv2
 import numpy as np
 import pytest
@@ -21,9 +24,6 @@ METHODS = ("area", "linear", "cubic", "lanczos", "nearest")
 def difference(image: Pixels, other: Pixels) -> int:
     assert image.shape == other.shape
     return int(np.abs(image.astype(np.int16) - other).max())
-
-
-# ---------------------------------------------------------------------------------------------- geometry
 
 
 @given(SIZES, SIZES)
@@ -59,9 +59,6 @@ def test_the_crop_is_torchvisions_center_crop(size: tuple[int, int], target: tup
     assert left == int(round((scaled[1] - target[1]) / 2.0))  # noqa: RUF046
 
 
-# ------------------------------------------------------------------------------------------------ results
-
-
 @given(
     st.tuples(st.integers(1, 40), st.integers(1, 40)),
     st.tuples(st.integers(1, 40), st.integers(1, 40)),
@@ -70,47 +67,39 @@ def test_the_crop_is_torchvisions_center_crop(size: tuple[int, int], target: tup
     st.sampled_from(METHODS),
 )
 def test_any_size_becomes_any_size(
-    size: tuple[int, int], target: tuple[int, int], channels: int, how: str, method: str
+    size: tuple[int, int], target: tuple[int, int], channels: int, how: Any, method: Interpolation
 ) -> None:
-    """The result has the target's size, the channels of the source, and a plain image stays plain."""
+    """The target's size and the source's channels; a plain image stays plain, or is passed on as it is."""
     image = np.full((*size, channels), 77, np.uint8)
-    result, enlarged = fit(image, target, fit=how, interpolation=method)  # type: ignore[arg-type]
-    assert result.shape == (*target, channels)
-    assert result.dtype == np.uint8
+    result, enlarged = fit(image, target, fit=how, interpolation=method)
+    assert (result.shape, result.dtype) == ((*target, channels), np.uint8)
     assert result.flags.c_contiguous
     assert (result == 77).all()
     scaled = cover_size(size, target) if how == "cover" else target
     assert enlarged == (scaled[0] > size[0] or scaled[1] > size[1])
+    assert fit(image, size, fit=how, interpolation=method)[0] is image
 
 
-def test_an_image_of_the_right_size_is_passed_on() -> None:
-    """Nothing is copied, nothing is interpolated."""
-    image = scene()
-    result, enlarged = fit(image, (image.shape[0], image.shape[1]))
-    assert result is image
-    assert not enlarged
-
-
-@pytest.mark.parametrize("ratio", [2, 3, 4, 7])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_shrinking_by_a_whole_number_is_the_average(ratio: int, channels: int) -> None:
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+def test_shrinking_by_a_whole_number_is_the_average(channels: int, dtype: str) -> None:
     """Each pixel is the mean of its source block, within rounding."""
-    noise = np.random.default_rng(ratio).integers(0, 256, (20 * ratio, 30 * ratio, channels)).astype(np.uint8)
-    result, enlarged = fit(noise, (20, 30))
-    mean = noise.reshape(20, ratio, 30, ratio, channels).mean(axis=(1, 3))
-    assert np.abs(result - mean).max() <= 1
-    assert not enlarged
+    for ratio in (2, 3, 4, 7):
+        noise = (np.random.default_rng(ratio).random((20 * ratio, 30 * ratio, channels)) * 60_000).astype(dtype)
+        mean = noise.reshape(20, ratio, 30, ratio, channels).mean(axis=(1, 3), dtype=np.float64)
+        result, enlarged = fit(noise, (20, 30))
+        assert np.abs(result - mean).max() <= 1
+        assert not enlarged
+        assert np.abs(fit(noise, (20, 20))[0] - mean[:, 5:25]).max() <= 1
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
-@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 9])
 @pytest.mark.parametrize("method", METHODS)
-def test_any_dtype_and_channels(dtype: str, channels: int, method: Interpolation) -> None:
+def test_any_dtype_and_channels(dtype: str, method: Interpolation) -> None:
     """What is resized keeps its dtype, its range and its channels, each as if it were alone."""
-    random = np.random.default_rng(channels)
     most = {"uint8": 255, "uint16": 65_535, "float32": 1e6}[dtype]
-    for shape in [(50, 60), (40, 80), (10, 13), (15, 50), (1, 9000)]:
-        image = (random.random((*shape, channels)) * most).astype(dtype)
+    for channels, shape in product((1, 2, 3, 5, 9), [(50, 60), (40, 80), (10, 13), (15, 50), (1, 9000)]):
+        image = (np.random.default_rng(channels).random((*shape, channels)) * most).astype(dtype)
         size = (256, 256) if shape[0] == 1 else (20, 20)
         for how in ("cover", "stretch"):
             made, _ = fit(image, size, fit=how, interpolation=method)
@@ -120,15 +109,6 @@ def test_any_dtype_and_channels(dtype: str, channels: int, method: Interpolation
                 alone, _ = fit(np.ascontiguousarray(image[..., k : k + 1]), size, fit=how, interpolation=method)
                 assert np.allclose(made[..., k : k + 1], alone, rtol=0, atol=max(1, most * 1e-6))
         assert to_size(image, size, method).shape == (*size, channels)
-
-
-@pytest.mark.parametrize("dtype", ["uint16", "float32"])
-def test_wide_values_are_averaged(dtype: str) -> None:
-    """Shrunk by a whole number, values beyond a byte are the averages of their blocks."""
-    image = (np.random.default_rng(0).random((60, 90, 3)) * 60_000).astype(dtype)
-    blocks = image.reshape(20, 3, 30, 3, 3).mean(axis=(1, 3), dtype=np.float64)
-    assert np.abs(fit(image, (20, 30), fit="stretch")[0] - blocks).max() <= 1
-    assert np.abs(fit(image, (20, 20))[0] - blocks[:, 5:25]).max() <= 1
 
 
 def test_enlarging_is_bilinear() -> None:
@@ -151,11 +131,11 @@ def test_stretching_averages_one_axis_and_interpolates_the_other() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_covering_keeps_the_centre(method: str) -> None:
+def test_covering_keeps_the_center(method: Interpolation) -> None:
     """A wide image loses its sides evenly: what is left is the scaled image, cropped."""
     image = scene(60, 200)
-    result, _ = fit(image, (30, 30), interpolation=method)  # type: ignore[arg-type]
-    whole, _ = fit(image, (30, 100), fit="stretch", interpolation=method)  # type: ignore[arg-type]
+    result, _ = fit(image, (30, 30), interpolation=method)
+    whole, _ = fit(image, (30, 100), fit="stretch", interpolation=method)
     assert difference(result, whole[:, 35:65]) == 0
 
 
@@ -186,26 +166,24 @@ def test_an_extreme_shape_is_enlarged_only_where_it_is_kept(method: str, turned:
     assert upright[0, :, 0].max() <= 5001 % 251
 
 
-@pytest.mark.parametrize("target", [(300, 301), (256, 256), (90, 500)])
 @pytest.mark.parametrize("method", ["area", "cubic", "lanczos"])
-def test_the_part_is_what_scaling_all_would_give(target: tuple[int, int], method: Interpolation) -> None:
+def test_the_part_is_what_scaling_all_would_give(method: Interpolation) -> None:
     """Where both ways are possible they agree within three levels: OpenCV weighs in steps of 1/32 there."""
     image = scene(40, 90)
-    whole, _ = fit(image, target, interpolation=method)
-    scaled = cover_size((40, 90), target)
-    assert difference(enlarge_part(image, scaled, crop_box(scaled, target), method), whole) <= 3
+    for target in ((300, 301), (256, 256), (90, 500)):
+        whole, _ = fit(image, target, interpolation=method)
+        scaled = cover_size((40, 90), target)
+        assert difference(enlarge_part(image, scaled, crop_box(scaled, target), method), whole) <= 3
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_number_of_threads_changes_nothing(method: str) -> None:
+def test_the_number_of_threads_changes_nothing(method: Interpolation) -> None:
     """One thread and four give the same bytes, shrinking and enlarging."""
-    image = scene(700, 900)
-    before = cv2.getNumThreads()
-    results = []
+    image, before, results = scene(350, 450), cv2.getNumThreads(), []
     try:
         for threads in (1, 4):
             cv2.setNumThreads(threads)
-            results.append([fit(image, size, interpolation=method)[0] for size in ((256, 256), (1000, 1100))])  # type: ignore[arg-type]
+            results.append([fit(image, size, interpolation=method)[0] for size in ((128, 128), (500, 550))])
     finally:
         cv2.setNumThreads(before)
     for one, four in zip(*results, strict=True):

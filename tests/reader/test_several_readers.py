@@ -42,7 +42,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
 # ---------------------------------------------------------------------------------------------- remote stores
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
 def test_a_store_behind_a_url(stored: Stored, tmp_path: Path, layout: str) -> None:
     """Every image of a store behind HTTP, by workers too; of a memmap store, only the files of the fields that are
     asked for are fetched."""
@@ -115,7 +115,7 @@ class Frames:
         }  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb", "memmap-planes"])
+@pytest.mark.parametrize("layout", ["hdf5-gzip", "memmap-planes"])
 def test_clips_of_every_image(tmp_path: Path, layout: str) -> None:
     """A clip has all images of its frames, by `reader[i]` and in batches of all workers."""
     fields = {name: FIELDS[name] for name in ("target", "depth", "seg")}

@@ -7,59 +7,30 @@ The pixels of an image hold their own place, (y, x) in whole numbers. `big` repe
 from __future__ import annotations
 
 import math
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import cv2
-import msgspec
 import numpy as np
 import pytest
-from clip_frames import Frames
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reading import WAYS, without_core
-from running import FORMATS
+from reading import SOAK, WAYS
 
 import rawpack_packer
 from rawpack import Buckets, Reader, UsageError, WorkerError
+from rawpack import transforms as t
 from rawpack.disk.manifest import Field
-from rawpack.system.times import Times
-from rawpack.transforms import (
-    CenterCrop,
-    ColorJitter,
-    ConvertImageDtype,
-    CropStep,
-    CutMix,
-    Fit,
-    MixUp,
-    Move,
-    Normalize,
-    RandAugment,
-    Random,
-    RandomCrop,
-    RandomErasing,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-    Spec,
-    Step,
-    ToCHW,
-    Views,
-)
 from rawpack.transforms.plan import plan_pipeline
 
 Arrays = dict[str, NDArray[Any]]
 COUNT, SIZE, TIMES = 24, (48, 56), 4
 KINDS = {"big": "image", "depth": "image", "gray": "image", "mask": "mask", "boxes": "xyxy"}
-SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 
 
-def repeated(image: NDArray[Any], times: int) -> NDArray[Any]:
+def repeated(image: NDArray[Any], times: int = TIMES) -> NDArray[Any]:
     """Each pixel of images (..., H, W, C) as a block of pixels."""
     return image.repeat(times, -3).repeat(times, -2)
 
@@ -101,17 +72,12 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Packs the samples, of one size or of many."""
     folder = tmp_path_factory.mktemp("several")
 
-    def pack(layout: str = "memmap", *, keep: bool = False) -> Path:
-        path = folder / f"{layout}-{keep}"
+    def pack(layout: str = "memmap", *, keep: bool = False, times: int = TIMES) -> Path:
+        path = folder / f"{layout}-{keep}-{times}"
         if not path.exists():
             sizes = [(40 + i % 7, 44 + i % 5) if keep else SIZE for i in range(COUNT)]
-            samples = [sample(i, size) for i, size in enumerate(sizes)]
-            words = FORMATS[layout]
-            options = {
-                name[2:]: int(value) if value.isdigit() else value
-                for name, value in zip(words[::2], words[1::2], strict=True)
-            }
-            rawpack_packer.pack(samples, path, size="keep", fields=dict(KINDS), **options)  # type: ignore[arg-type]
+            samples = [sample(i, size, times) for i, size in enumerate(sizes)]
+            rawpack_packer.pack(samples, path, size="keep", fields=dict(KINDS), format=layout)  # type: ignore[arg-type]
         return path
 
     return pack
@@ -124,71 +90,44 @@ def batches(store: Path, transform: list[Any] | None = None, **options: Any) -> 
     return list(made)
 
 
-PLACED: dict[str, list[Any]] = {
-    "center": [CenterCrop(31)],
-    "center, padded": [CenterCrop((70, 33))],
-    "random": [RandomCrop(23)],
-    "padded": [RandomCrop((40, 50), padding=(7, 3)), RandomHorizontalFlip()],
-    "far outside": [RandomCrop(8, padding=12)],
-    "if needed": [RandomCrop(64, pad_if_needed=True), RandomVerticalFlip(0.3)],
-    "flips": [RandomVerticalFlip(), RandomHorizontalFlip(), CenterCrop(20), RandomCrop(11)],
-}
-"""Steps that leave pixels what they are."""
 ALIGNED = ["image", "big", "depth", "gray", "mask", "boxes", "label"]
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
-@pytest.mark.parametrize("steps", PLACED.values(), ids=PLACED)
-def test_all_images_masks_and_boxes_of_a_sample_move_alike(
-    packed: Callable[..., Path], steps: list[Any], keep: bool
-) -> None:
+def test_all_images_masks_and_boxes_of_a_sample_move_alike(packed: Callable[..., Path], keep: bool) -> None:
     """Crops, padding and flips: also of an image that is four times as large, and of samples that differ in size."""
-    steps = [*steps, CenterCrop(20)] if keep else steps
-    seen = 0
-    for batch in batches(packed(keep=keep), steps, fields=ALIGNED):
-        agree(batch)
-        seen += sum(map(len, batch["boxes"]))
-    assert seen
+    for steps in (
+        [t.CenterCrop(31)],
+        [t.CenterCrop((70, 33))],
+        [t.RandomCrop((40, 50), padding=(7, 3), pad_if_needed=True), t.RandomHorizontalFlip()],
+        [t.RandomCrop(8, padding=12)],
+        [t.RandomVerticalFlip(), t.RandomHorizontalFlip(), t.CenterCrop(20), t.RandomCrop(11)],
+    ):
+        seen = 0
+        for batch in batches(packed(keep=keep), steps, fields=ALIGNED):
+            agree(batch)
+            seen += sum(map(len, batch["boxes"]))
+        assert seen
 
 
-@pytest.mark.parametrize(
-    ("layout", "way", "shuffle"),
-    [(layout, [*WAYS][n % 3], [False, True, "block"][n % 3]) for n, layout in enumerate([*FORMATS, "memmap", "lmdb"])],
-)
-def test_in_every_format_and_order_for_any_workers(
-    packed: Callable[..., Path], layout: str, way: str, shuffle: Any
-) -> None:
-    """Every format, and every order with its kind of workers. A store of JPEG, whose pixels are not exact, agrees in
-    what it stores exactly."""
-    steps = [RandomCrop(21, padding=2), RandomHorizontalFlip()]
-    expected = batches(packed("memmap"), steps, shuffle=shuffle, fields=ALIGNED)
-    exact = ("mask", "depth") if layout == "lmdb" else ("image", "big", "gray", "depth", "mask")
-    found = batches(packed(layout), steps, shuffle=shuffle, fields=ALIGNED, **WAYS[way])
-    for batch, wanted in zip(found, expected, strict=True):
-        agree(wanted)
-        for name in exact:
-            np.testing.assert_array_equal(batch[name], wanted[name])
-
-
-@pytest.mark.parametrize("beside", [["image"], ["depth", "image"], ["mask", "gray", "image"]], ids=str)
-def test_the_image_is_the_same_whatever_is_beside_it(packed: Callable[..., Path], beside: list[str]) -> None:
+def test_the_image_is_the_same_whatever_is_beside_it(packed: Callable[..., Path]) -> None:
     """Fields of the same size, in any order: the image gets the very pixels that it gets alone."""
-    steps = [RandomResizedCrop(20), ColorJitter(0.3), RandomHorizontalFlip(), RandomErasing(0.7)]
+    steps = [t.RandomResizedCrop(20), t.ColorJitter(0.3), t.RandomHorizontalFlip(), t.RandomErasing(0.7)]
     alone = batches(packed(), steps, fields=["image", "label"])
-    for batch, wanted in zip(batches(packed(), steps, fields=beside), alone, strict=True):
-        np.testing.assert_array_equal(batch["image"], wanted["image"])
+    for beside in (["depth", "image"], ["mask", "gray", "image"]):
+        for batch, wanted in zip(batches(packed(), steps, fields=beside), alone, strict=True):
+            np.testing.assert_array_equal(batch["image"], wanted["image"])
 
 
 def test_boxes_of_the_larger_image_move_with_it(tmp_path: Path) -> None:
     """What is drawn in the pixels of the smaller one moves them too, also where only that one is in the batch."""
     made = []
-    for i in range(12):
-        one = sample(i, times=2)
+    for one in (sample(i, times=2) for i in range(12)):
         boxes = one["boxes"] * np.float32([2, 2, 2, 2, 1])
         made.append({"image": one["big"], "small": one["image"], "boxes": boxes, "label": 0})
     fields = {"small": "image", "boxes": "xyxy"}
     rawpack_packer.pack(made, tmp_path / "s", size="keep", fields=fields)  # type: ignore[arg-type]
-    steps = [RandomCrop((50, 60), padding=6), RandomHorizontalFlip()]
+    steps = [t.RandomCrop((50, 60), padding=6), t.RandomHorizontalFlip()]
     seen = 0
     beside = batches(tmp_path / "s", steps, fields=["small", "boxes"])
     for batch, other in zip(batches(tmp_path / "s", steps, fields=["image", "small", "boxes"]), beside, strict=True):
@@ -197,46 +136,39 @@ def test_boxes_of_the_larger_image_move_with_it(tmp_path: Path) -> None:
         for image, boxes, same in zip(batch["image"], batch["boxes"], other["boxes"], strict=True):
             np.testing.assert_array_equal(boxes, same)
             for left, top, right, bottom, _ in boxes.astype(int):
-                assert {tuple(place - 1) for place in image[top:bottom, left:right, :2].reshape(-1, 2)} <= {
-                    (20, 20), (30, 11),
-                }  # fmt: skip
+                places = image[top:bottom, left:right, :2].reshape(-1, 2) - 1
+                assert {*map(tuple, places)} <= {(20, 20), (30, 11)}
                 seen += 1
     assert seen
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
-@pytest.mark.parametrize(
-    "steps",
-    [
-        [RandomCrop(12, padding=3)],
-        [CenterCrop(20)],
-        [Resize((20, 24)), RandomHorizontalFlip()],
-        [RandomResizedCrop(16), ToCHW()],
-        [Fit(16), RandomCrop(12)],
-    ],
-    ids=repr,
-)
-def test_an_image_beside_boxes_is_made_as_if_theirs_were_in_the_batch(
-    packed: Callable[..., Path], steps: list[Any], keep: bool
-) -> None:
+def test_an_image_beside_boxes_is_made_as_if_theirs_were_in_the_batch(packed: Callable[..., Path], keep: bool) -> None:
     """Also where it is several times as large, and the only image."""
-    whole = batches(packed(keep=keep), steps, fields=["image", "big", "gray", "boxes"])
-    for name in ("big", "gray"):
-        for batch, wanted in zip(batches(packed(keep=keep), steps, fields=[name, "boxes"]), whole, strict=True):
-            np.testing.assert_array_equal(batch[name], wanted[name])
-            for boxes, same in zip(batch["boxes"], wanted["boxes"], strict=True):
-                np.testing.assert_array_equal(boxes, same)
+    for steps in (
+        [t.RandomCrop(12, padding=3)],
+        [t.CenterCrop(20)],
+        [t.Resize((20, 24)), t.RandomHorizontalFlip()],
+        [t.RandomResizedCrop(16), t.ToCHW()],
+        [t.Fit(16), t.RandomCrop(12)],
+    ):
+        whole = batches(packed(keep=keep), steps, fields=["image", "big", "gray", "boxes"])
+        for name in ("big", "gray"):
+            for batch, wanted in zip(batches(packed(keep=keep), steps, fields=[name, "boxes"]), whole, strict=True):
+                np.testing.assert_array_equal(batch[name], wanted[name])
+                for boxes, same in zip(batch["boxes"], wanted["boxes"], strict=True):
+                    np.testing.assert_array_equal(boxes, same)
 
 
 # ---------------------------------------------------------------------------------------------- resized
 
 
-class Spied(RandomResizedCrop):
+class Spied(t.RandomResizedCrop):
     """Notes what it draws."""
 
-    drawn: list[Any] = []  # noqa: RUF012
+    drawn: ClassVar[list[Any]] = []
 
-    def draw(self, random: Random, height: int, width: int) -> Any:
+    def draw(self, random: t.Random, height: int, width: int) -> Any:
         drawn = super().draw(random, height, width)
         if height <= SIZE[0]:  # not one that is only tried
             self.drawn.append(drawn)
@@ -245,8 +177,7 @@ class Spied(RandomResizedCrop):
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
 def test_a_resized_crop_is_of_the_same_box_in_each(packed: Callable[..., Path], keep: bool) -> None:
-    """It is drawn once, in the pixels of the smallest image: others are cut out there, and resized as OpenCV does,
-    within one level."""
+    """It is drawn once, in pixels of the smallest image, and resized as OpenCV does, within one level."""
     Spied.drawn.clear()
     fields = ["big", "depth", "image", "label"]
     (batch,) = batches(packed(keep=keep), [Spied((18, 15), antialias=False)], batch_size=COUNT, fields=fields)
@@ -265,7 +196,13 @@ def test_a_resized_crop_is_of_the_same_box_in_each(packed: Callable[..., Path], 
 
 def test_a_size_is_that_of_the_field_image() -> None:
     """A pair of 1:4 leaves 96 as 96 and 384, and one of 4:1 as 96 and 24."""
-    steps = [RandomResizedCrop(96), RandomCrop(48, padding=4), Resize(24), Fit((12, 20)), RandomHorizontalFlip()]
+    steps = [
+        t.RandomResizedCrop(96),
+        t.RandomCrop(48, padding=4),
+        t.Resize(24),
+        t.Fit((12, 20)),
+        t.RandomHorizontalFlip(),
+    ]
     for image, target, wanted in ((128, 512, (48, 80)), (512, 128, (3, 5))):
         fields = {
             name: Field(kind="image", dtype="uint8", shape=(side, side, 3))
@@ -276,43 +213,39 @@ def test_a_size_is_that_of_the_field_image() -> None:
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
-@pytest.mark.parametrize(
-    "steps", [[Resize(23), CenterCrop(19)], [Fit((20, 17))], [Resize(25, max_size=29), CenterCrop(9)]]
-)
-def test_what_is_resized_and_cut_shows_the_same(packed: Callable[..., Path], steps: list[Any], keep: bool) -> None:
-    """Also where the small image's size is rounded: the large one shows its repeated pixels, up to rounding, and not
-    those beside them."""
-    for batch in batches(packed(keep=keep), steps, fields=["image", "big"]):
-        small = cv2.resize(batch["big"][0], batch["image"].shape[2:0:-1], interpolation=cv2.INTER_AREA)
-        assert np.abs(small.astype(int) - batch["image"][0]).max() <= 1
+def test_what_is_resized_and_cut_shows_the_same(packed: Callable[..., Path], keep: bool) -> None:
+    """Also where the small image's size is rounded: the large one shows its repeated pixels, up to rounding."""
+    for steps in ([t.Resize(23), t.CenterCrop(19)], [t.Fit((20, 17))], [t.Resize(25, max_size=29), t.CenterCrop(9)]):
+        for batch in batches(packed(keep=keep), steps, fields=["image", "big"]):
+            small = cv2.resize(batch["big"][0], batch["image"].shape[2:0:-1], interpolation=cv2.INTER_AREA)
+            assert np.abs(small.astype(int) - batch["image"][0]).max() <= 1
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
 def test_image_size_is_for_all_images_or_by_field(packed: Callable[..., Path], keep: bool) -> None:
-    """One size is that of `image`, and the others keep their ratio to it; a dict resizes what it names, and masks with
-    `image`; buckets go by `image`."""
+    """One size is that of `image`, and others keep their ratio to it; a dict resizes what it names."""
     store, fields = packed(keep=keep), ["image", "big", "mask"]
     assert sizes(batches(store, image_size=24, fields=fields)) == {"image": (24, 24), "mask": (24, 24), "big": (96, 96)}
-    both = {"image": (20, 24), "big": 32}
-    found = batches(store, image_size=both, fields=fields)
+    found = batches(store, image_size={"image": (20, 24), "big": 32}, fields=fields)
     assert sizes(found) == {"image": (20, 24), "mask": (20, 24), "big": (32, 32)}
-    alone = batches(store, image_size=(20, 24), fields=["image", "mask"])
-    for batch, wanted in zip(found, alone, strict=True):
+    for batch, wanted in zip(found, batches(store, image_size=(20, 24), fields=["image", "mask"]), strict=True):
         np.testing.assert_array_equal(batch["image"], wanted["image"])
         np.testing.assert_array_equal(batch["mask"], wanted["mask"])
-    if keep:
-        buckets = Buckets([(20, 22), (22, 20)])
-        for batch in batches(store, image_size=buckets, fields=["image", "big"]):
-            assert batch["big"].shape[1:3] == tuple(TIMES * side for side in batch["image"].shape[1:3])
-        by_field = batches(store, image_size={"image": buckets, "big": 16}, fields=["image", "big"])
-        assert {batch["big"].shape[1:3] for batch in by_field} == {(16, 16)}
-        with pytest.raises(UsageError, match="come out of the transform in different sizes"):
-            batches(store, image_size={"image": 20}, fields=["image", "big"])
-    else:
-        unchanged = sizes(batches(store, image_size={"big": 20}, fields=fields))
-        assert unchanged == {"image": SIZE, "mask": SIZE, "big": (20, 20)}
+
+
+def test_buckets_go_by_the_image(packed: Callable[..., Path]) -> None:
+    """Other images keep their ratio to it, or have a size by field; what no size is said of stays as it is."""
+    store, buckets = packed(keep=True), Buckets([(20, 22), (22, 20)])
+    for batch in batches(store, image_size=buckets, fields=["image", "big"]):
+        assert batch["big"].shape[1:3] == tuple(TIMES * side for side in batch["image"].shape[1:3])
+    by_field = batches(store, image_size={"image": buckets, "big": 16}, fields=["image", "big"])
+    assert {batch["big"].shape[1:3] for batch in by_field} == {(16, 16)}
+    with pytest.raises(UsageError, match="come out of the transform in different sizes"):
+        batches(store, image_size={"image": 20}, fields=["image", "big"])
     with pytest.raises(UsageError, match="Buckets for 'big': they are for 'image'"):
         batches(store, image_size={"big": Buckets([20])})
+    unchanged = sizes(batches(packed(), image_size={"big": 20}, fields=["image", "big", "mask"]))
+    assert unchanged == {"image": SIZE, "mask": SIZE, "big": (20, 20)}
 
 
 def sizes(found: list[Arrays]) -> dict[str, tuple[int, ...]]:
@@ -323,43 +256,36 @@ def sizes(found: list[Arrays]) -> dict[str, tuple[int, ...]]:
 
 
 def test_colors_are_changed_of_color_images_alone(packed: Callable[..., Path]) -> None:
-    """Brightness, Normalize and erasing leave depths, gray images and masks as they are, unless named; all color images
-    get the same."""
+    """All color images get the same; depths, gray images and masks stay as they are, unless named."""
     stored = Reader(packed())
-    steps = [ColorJitter(0.9), RandomErasing(1.0, value=(7, 8, 9)), Normalize((0.5,) * 3, (0.5,) * 3)]
+    steps = [t.ColorJitter(0.9), t.RandomErasing(1.0, value=(7, 8, 9)), t.Normalize((0.5,) * 3, (0.5,) * 3)]
     for batch in batches(packed(), steps, fields=ALIGNED[:-2]):
-        np.testing.assert_array_equal(batch["big"], repeated(batch["image"], TIMES))
+        np.testing.assert_array_equal(batch["big"], repeated(batch["image"]))
         assert batch["big"].dtype == np.float32
         erased = np.isclose(batch["image"], np.array([7, 8, 9]) / 127.5 - 1).all(axis=3).mean((1, 2))
         assert (erased > 0.01).all()
         for k, row in enumerate(batch["index"]):
             for name in ("depth", "gray", "mask"):
                 np.testing.assert_array_equal(batch[name][k], stored[int(row)][name])
-    for batch in batches(packed(), [Normalize(0.5, 0.5, fields=["gray"])], fields=ALIGNED):  # type: ignore[arg-type]
-        assert {name: batch[name].dtype.name for name in ("image", "gray", "depth")} == {
-            "image": "uint8", "gray": "float32", "depth": "uint16",
-        }  # fmt: skip
-    gray = batches(packed(), [ConvertImageDtype(), ToCHW()], fields=["gray", "image", "mask"])[0]
-    assert {name: (gray[name].dtype.name, gray[name].shape[1]) for name in ("gray", "image", "mask")} == {
-        "gray": ("float32", 1), "image": ("float32", 3), "mask": ("uint8", 1),
-    }  # fmt: skip
-    with pytest.raises(UsageError, match=r"ColorJitter.*needs uint8 images of 1 or 3 channels"):
-        batches(packed(), [ColorJitter(0.5, fields=["depth"])], fields=["image", "depth"])
+    named = batches(packed(), [t.Normalize(0.5, 0.5, fields=["gray"])], fields=ALIGNED)[0]  # type: ignore[arg-type]
+    assert [named[name].dtype for name in ("image", "gray", "depth")] == ["uint8", "float32", "uint16"]
+    floats = batches(packed(), [t.ConvertImageDtype(), t.ToCHW()], fields=["gray", "image", "mask"])[0]
+    assert [(floats[name].dtype, floats[name].shape[1]) for name in ("gray", "image", "mask")] == [
+        ("float32", 1), ("float32", 3), ("uint8", 1)
+    ]  # fmt: skip
 
 
 def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -> None:
-    """A gray image beside one of colors goes along as its mask does, and translations are by the same share of a larger
-    one."""
+    """A gray image beside one of colors goes along as its mask does, and so does a larger one."""
     moved = 0
-    for batch in batches(packed(), [RandAugment(3, 20)], fields=["image", "gray", "mask"]):
+    for batch in batches(packed(), [t.RandAugment(3, 20)], fields=["image", "gray", "mask"]):
         np.testing.assert_array_equal(batch["gray"], batch["mask"])
         moved += int((batch["gray"] == 0).any(axis=(1, 2, 3)).sum())
     assert 0 < moved < COUNT
-    step = RandAugment()
+    step, image = t.RandAugment(), sample(0)["image"]
     drawn = [("TranslateX", 5.0), ("TranslateY", -3.0)]
-    image = sample(0)["image"]
-    large = step.apply(repeated(image, TIMES), step.magnified(drawn, TIMES))
-    np.testing.assert_array_equal(large, repeated(step.apply(image, drawn), TIMES))
+    large = step.apply(repeated(image), step.magnified(drawn, TIMES))
+    np.testing.assert_array_equal(large, repeated(step.apply(image, drawn)))
 
 
 # ---------------------------------------------------------------------------------------------- which fields
@@ -367,25 +293,25 @@ def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -
 
 def test_fields_of_a_step_are_those_that_it_is_for(packed: Callable[..., Path]) -> None:
     """The size of what is named alone is that of the step; another step may then bring all to one size."""
-    steps = [Resize((12, 14), "nearest", fields=["big"]), CenterCrop((12, 14), fields=["image"])]
-    found = batches(packed(), [*steps, RandomCrop(10)], fields=["image", "big"])
+    steps = [t.Resize((12, 14), "nearest", fields=["big"]), t.CenterCrop((12, 14), fields=["image"])]
+    found = batches(packed(), [*steps, t.RandomCrop(10)], fields=["image", "big"])
     assert sizes(found) == {"image": (10, 10), "big": (10, 10)}
-    only = batches(packed(), [RandomCrop(20, fields=["depth"])], fields=["image", "depth"])
+    only = batches(packed(), [t.RandomCrop(20, fields=["depth"])], fields=["image", "depth"])
     assert sizes(only) == {"image": SIZE, "depth": (20, 20)}
     apart = batches(
-        packed(), [RandomCrop(20, fields=["depth"]), RandomCrop(20, fields=["gray"])], fields=["depth", "gray"]
+        packed(), [t.RandomCrop(20, fields=["depth"]), t.RandomCrop(20, fields=["gray"])], fields=["depth", "gray"]
     )
     y, x = apart[0]["depth"] // 256, apart[0]["depth"] % 256 - 1
     assert not np.array_equal(apart[0]["gray"], y % 12 * 16 + x % 16 + 1)
 
 
-class OwnCrop(CropStep):
+class OwnCrop(t.CropStep):
     """A step as a user writes it, who has never heard of images of several sizes."""
 
-    def makes(self, spec: Spec) -> Spec:
+    def makes(self, spec: t.Spec) -> t.Spec:
         return spec.sized(8, 8)
 
-    def draw(self, random: Random, height: int, width: int) -> tuple[int, int]:
+    def draw(self, random: t.Random, height: int, width: int) -> tuple[int, int]:
         return random.integer(height - 7), random.integer(width - 7)
 
     def box(self, drawn: Any) -> Any:
@@ -395,25 +321,40 @@ class OwnCrop(CropStep):
 @pytest.mark.parametrize(
     ("steps", "fields", "message"),
     [
-        ([RandomCrop(18, fields=["target"])], ["image"], "the batch has no field 'target', only image"),
-        ([RandomCrop(18, fields=["image"])], ["image", "mask"], "would leave 'mask' behind"),
-        ([RandomCrop(18, fields=["mask"])], ["image", "mask"], "would leave 'image' behind"),
-        ([CenterCrop(20, fields=["image"]), RandomCrop(18)], ["image", "depth"],
+        ([t.RandomCrop(18, fields=["target"])], ["image"], "the batch has no field 'target', only image"),
+        ([t.RandomCrop(18, fields=["image"])], ["image", "mask"], "would leave 'mask' behind"),
+        ([t.RandomCrop(18, fields=["mask"])], ["image", "mask"], "would leave 'image' behind"),
+        ([t.CenterCrop(20, fields=["image"]), t.RandomCrop(18)], ["image", "depth"],
          r"'depth' is 48x56 and 'image' 20x20 .*fields= of the step.*image_size= by field.*fields= of batches"),
         ([OwnCrop()], ["image", "big"], "'big' is 4 times as large as 'image': .*scaled.*magnified"),
-        ([Views(2, [RandomCrop(3)]), RandomHorizontalFlip()], ["image"], "comes after Views.*end of the steps"),
-        ([Views(2, [RandomCrop(3)])], ["image", "boxes"], "cannot change boxes"),
-        ([MixUp(num_classes=3)], ["image", "depth", "label"], "cannot change masks .*'depth'"),
+        ([t.ColorJitter(0.5, fields=["depth"])], ["image", "depth"], "ColorJitter.*needs uint8 images of 1 or 3 chann"),
+        ([t.Views(2, [t.RandomCrop(3)]), t.RandomHorizontalFlip()], ["image"], "comes after Views.*end of the steps"),
+        ([t.Views(2, [t.RandomCrop(3)])], ["image", "boxes"], "cannot change boxes"),
+        ([t.MixUp(num_classes=3)], ["image", "depth", "label"], "cannot change masks .*'depth'"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(
     packed: Callable[..., Path], steps: list[Any], fields: list[str], message: str
 ) -> None:
     """At once, with the cure."""
-    with pytest.raises(UsageError, match=r"fields='image' must be a list of names, such as \['image'\]"):
-        RandomCrop(18, fields="image")
     with pytest.raises(UsageError, match=message):
         batches(packed(), steps, fields=fields)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: t.RandomCrop(18, fields="image"), r"fields='image' must be a list of names, such as \['image'\]"),
+        (lambda: t.Views(2, "crop"), "needs a list of steps on samples"),  # type: ignore[arg-type]
+        (lambda: t.Views(2, [t.MixUp()]), "needs a list of steps on samples"),  # type: ignore[list-item]
+        (lambda: t.Views(2, [t.Views(2, [])]), "needs a list of steps on samples"),
+        (lambda: t.Views(2, [t.RandomCrop]), "is a class, not a step"),  # type: ignore[list-item]
+    ],
+)
+def test_what_is_no_list_is_refused(make: Callable[[], Any], message: str) -> None:
+    """Of fields, or of steps that views can have."""
+    with pytest.raises(UsageError, match=message):
+        make()
 
 
 def test_sizes_that_are_no_whole_pixels_are_refused() -> None:
@@ -423,12 +364,12 @@ def test_sizes_that_are_no_whole_pixels_are_refused() -> None:
         "small": Field(kind="image", dtype="uint8", shape=(16, 16, 3)),
         "odd": Field(kind="image", dtype="uint8", shape=(24, 16, 3)),
     }
-    for step in (CenterCrop(18), Resize(18), Fit(18), RandomResizedCrop(18), RandomCrop(16, padding=3)):
+    for step in (t.CenterCrop(18), t.Resize(18), t.Fit(18), t.RandomResizedCrop(18), t.RandomCrop(16, padding=3)):
         with pytest.raises(UsageError, match=r"4 times as large as 'small': .*no whole number of pixels"):
             plan_pipeline([step], fields, ["image", "small"])
     with pytest.raises(UsageError, match="'odd' is 24x16 and 'small' 16x16"):
-        plan_pipeline([RandomCrop(16)], fields, ["image", "small", "odd"])
-    plan_pipeline([RandomHorizontalFlip(), ToCHW(), Normalize(0.5, 0.5)], fields, list(fields))  # type: ignore[arg-type]
+        plan_pipeline([t.RandomCrop(16)], fields, ["image", "small", "odd"])
+    plan_pipeline([t.RandomHorizontalFlip(), t.ToCHW(), t.Normalize(0.5, 0.5)], fields, list(fields))  # type: ignore[arg-type]
 
 
 def test_a_sample_whose_images_do_not_fit_is_named(tmp_path: Path) -> None:
@@ -436,14 +377,18 @@ def test_a_sample_whose_images_do_not_fit_is_named(tmp_path: Path) -> None:
     made = [sample(i, (40 + i % 3, 44), 2) for i in range(40)]
     made[1]["big"] = made[1]["big"][:60]
     rawpack_packer.pack(made, tmp_path / "s", size="keep", fields=KINDS)  # type: ignore[arg-type]
-    for options in ({"transform": [RandomCrop(20)]}, {"image_size": 20}, {"transform": [Fit(20), RandomCrop(11)]}):
+    for options in (
+        {"transform": [t.RandomCrop(20)]},
+        {"image_size": 20},
+        {"transform": [t.Fit(20), t.RandomCrop(11)]},
+    ):
         with pytest.raises(WorkerError, match=r"'big' of sample 1 is 60x88 and 'image' 41x44"):
             list(Reader(tmp_path / "s").batches(40, workers=0, fields=["image", "big"], **options))  # type: ignore[arg-type]
 
 
 def test_a_function_that_changes_one_image_alone_is_noticed(packed: Callable[..., Path]) -> None:
     """It makes another size of images than it says, and the mask keeps its own."""
-    for steps in ([lambda one: one[:30], RandomCrop(20)], [Views(2, [lambda one: one[:30], RandomCrop(20)])]):
+    for steps in ([lambda one: one[:30], t.RandomCrop(20)], [t.Views(2, [lambda one: one[:30], t.RandomCrop(20)])]):
         with pytest.raises(WorkerError, match=r"48x56 and 'image' 30x56|declare the result of a function"):
             batches(packed(), steps, fields=["image", "mask"])
 
@@ -454,7 +399,7 @@ def test_a_function_that_changes_one_image_alone_is_noticed(packed: Callable[...
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
 def test_views_are_independent_and_each_agrees(packed: Callable[..., Path], keep: bool) -> None:
     """Each view of a sample is another one, and the same of all its images and masks; whoever makes them."""
-    views = [Views(3, [RandomCrop(22, padding=2), RandomHorizontalFlip()])]
+    views = [t.Views(3, [t.RandomCrop(22, padding=2), t.RandomHorizontalFlip()])]
     fields = ALIGNED[:-2]
     expected = batches(packed(keep=keep), views, fields=fields)
     for batch in expected:
@@ -471,149 +416,26 @@ def test_views_are_independent_and_each_agrees(packed: Callable[..., Path], keep
 
 def test_views_are_made_as_a_transform_makes_images(packed: Callable[..., Path]) -> None:
     """Steps that draw nothing give the same as outside; layouts and dtypes too. What one field skips shifts nothing."""
-    plain = [CenterCrop(20), lambda one: 255 - one, Normalize((0.5,) * 3, (0.2,) * 3), ToCHW()]
-    for batch, wanted in zip(batches(packed(), [Views(2, plain)]), batches(packed(), plain), strict=True):
+    plain = [t.CenterCrop(20), lambda one: 255 - one, t.Normalize((0.5,) * 3, (0.2,) * 3), t.ToCHW()]
+    for batch, wanted in zip(batches(packed(), [t.Views(2, plain)]), batches(packed(), plain), strict=True):
         for name in ("image", "big", "depth", "mask"):
             np.testing.assert_array_equal(batch[name], np.stack([wanted[name]] * 2, axis=1))
-    crops = [RandomErasing(fields=["image"]), RandomCrop(20)]
-    (batch, *_) = batches(packed(), [Views(2, crops)], fields=["depth", "mask", "image"])
+    crops = [t.RandomErasing(fields=["image"]), t.RandomCrop(20)]
+    (batch, *_) = batches(packed(), [t.Views(2, crops)], fields=["depth", "mask", "image"])
     place = batch["depth"].astype(int) - 1
     np.testing.assert_array_equal(batch["mask"], place // 256 % 12 * 16 + place % 256 % 16 + 1)
-    for bad in ([], "crop", RandomCrop(3), [MixUp()], [Views(2, [])], [RandomCrop]):
-        if bad:
-            with pytest.raises(UsageError, match=r"needs a list of steps on samples|is a class, not a step"):
-                Views(2, bad)  # type: ignore[arg-type]
 
 
 def test_views_are_mixed_view_by_view(packed: Callable[..., Path]) -> None:
     """CutMix cuts one box out of all views of all images of a sample."""
     for batch in batches(
-        packed(), [Views(2, [RandomCrop(20)]), CutMix(num_classes=3)], fields=["image", "depth", "label"]
+        packed(), [t.Views(2, [t.RandomCrop(20)]), t.CutMix(num_classes=3)], fields=["image", "depth", "label"]
     ):
         y, x = batch["image"][..., :1].astype(int) - 1, batch["image"][..., 1:2].astype(int) - 1
         np.testing.assert_array_equal(batch["depth"], y * 256 + x + 1)
 
 
-# ---------------------------------------------------------------------------------------------- clips, files, pictures
-
-
-class Pairs(Frames):
-    """Frames of video, each with a negative."""
-
-    def __getitem__(self, i: int) -> dict[str, Any]:
-        one = super().__getitem__(i)
-        return {**one, "negative": 255 - np.asarray(one["image"])}
-
-
-def test_frames_of_clips_move_alike(tmp_path: Path) -> None:
-    """All frames of all images of a clip get the same crop; views of clips have an axis behind that of the frames."""
-    fields = {"negative": "image", "boxes": "float32[?,4]"}
-    rawpack_packer.pack(Pairs([range(8), range(9)]), tmp_path / "s", size="keep", fields=fields)  # type: ignore[arg-type]
-    clips = Reader(tmp_path / "s").clips(4)
-    steps = [RandomCrop(8), RandomHorizontalFlip()]
-    for transform, axes in ((steps, (4,)), ([Views(2, steps)], (4, 2))):
-        for batch in clips.batches(3, fields=["image", "negative"], transform=transform, workers=0):
-            assert batch["image"].shape[1:] == (*axes, 8, 8, 3)
-            np.testing.assert_array_equal(batch["negative"], 255 - batch["image"])
-
-
-def test_some_images_come_as_files(packed: Callable[..., Path]) -> None:
-    """The box of a crop is that of the files, and of what is decoded besides."""
-    found = batches(packed("lmdb"), [RandomCrop(20)], fields=["gray", "depth"], decode={"gray": False}, shuffle=False)
-    start = 0
-    for batch in found:
-        for file, (y, x, h, w), depth in zip(batch["gray"], batch["boxes"], batch["depth"], strict=True):
-            whole = sample(start)["depth"]
-            np.testing.assert_array_equal(depth, whole[y : y + h, x : x + w])
-            assert cv2.imdecode(file, cv2.IMREAD_GRAYSCALE).shape == SIZE
-            start += 1
-
-
-def test_notebooks_show_all_images_of_a_sample(packed: Callable[..., Path]) -> None:
-    """Side by side, with their names."""
-    html = Reader(packed())._repr_html_()
-    assert html.count("<figure") == 4
-    assert html.count("<img") == 4 * 4
-    assert html.count('alt="big of sample 0"') == 1
-
-
-# ---------------------------------------------------------------------------------------------- effort
-
-
-def test_two_images_take_no_more_calls_than_two_stores(tmp_path: Path) -> None:
-    """What is drawn for one is used for the other: fewer Python functions are called than for two samples of one. The
-    native core calls none for images alone."""
-    rng = np.random.default_rng(0)
-    images = [rng.integers(0, 256, (32, 32, 3)).astype(np.uint8) for _ in range(64)]
-    for layout in ("memmap", "lmdb"):
-        one, two = tmp_path / f"{layout}1", tmp_path / f"{layout}2"
-        rawpack_packer.pack([{"image": image} for image in images], one, format=layout, size="keep")
-        pairs = [{"image": image, "target": image} for image in images]
-        rawpack_packer.pack(pairs, two, format=layout, size="keep", fields={"target": "image"})
-        for options in (
-            {},
-            {"image_size": 20},
-            {"transform": [RandomResizedCrop(16), RandomHorizontalFlip(), Normalize((0.5,) * 3, (0.5,) * 3)]},
-            {"transform": [RandomCrop(16), ColorJitter(0.3), RandomErasing()]},
-            {"transform": [RandomHorizontalFlip(), ToCHW()]},
-        ):
-            with without_core():
-                assert calls(two, options) <= 2 * calls(one, options)
-
-
-def calls(store: Path, options: dict[str, Any]) -> int:
-    """The calls of Python functions in a second epoch."""
-    count, made = 0, Reader(store).batches(32, workers=0, **options)
-
-    def profile(frame: Any, event: str, arg: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    list(made)
-    sys.setprofile(profile)
-    try:
-        list(made)
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 # ---------------------------------------------------------------------------------------------- any transform
-
-
-class Held:
-    """What a pipeline asks of a library, over samples in memory."""
-
-    def __init__(self, samples: list[Arrays]) -> None:
-        kinds = {"image": "image", "big": "image", "depth": "image", "mask": "mask"}
-        self.samples = samples
-        self.fields = {
-            name: Field(
-                kind=kind,  # type: ignore[arg-type]
-                dtype=samples[0][name].dtype.name,
-                shape=samples[0][name].shape,
-                nearest=True if name == "depth" else msgspec.UNSET,
-            )
-            for name, kind in kinds.items()
-        }
-
-    def located(self, name: str, rows: NDArray[np.int64]) -> Any:
-        return [(HeldReader(self.samples, name), row) for row in rows.tolist()]
-
-    def read_into(self, name: str, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-        for k, row in enumerate(rows.tolist()):
-            out[k] = self.samples[row][name]
-
-
-class HeldReader:
-    """One field of them."""
-
-    def __init__(self, samples: list[Arrays], name: str) -> None:
-        self._samples, self._name = samples, name
-
-    def read(self, row: int, box: Any = None, scale: int = 1) -> NDArray[Any]:
-        y, x, h, w = box or (0, 0, *self._samples[row][self._name].shape[:2])
-        return self._samples[row][self._name][y : y + h, x : x + w]
 
 
 @st.composite
@@ -623,25 +445,25 @@ def transforms(draw: st.DrawFn) -> list[Any]:
     for _ in range(draw(st.integers(1, 4))):
         kind = draw(st.sampled_from(["center", "random", "padded", "flip", "upside", "erase", "own"]))
         if kind in ("flip", "upside"):
-            steps.append((RandomHorizontalFlip if kind == "flip" else RandomVerticalFlip)(draw(st.floats(0, 1))))
+            steps.append((t.RandomHorizontalFlip if kind == "flip" else t.RandomVerticalFlip)(draw(st.floats(0, 1))))
         elif kind == "erase":
-            steps.append(RandomErasing(1.0, value=0, fields=["image", "big", "depth", "mask"]))
+            steps.append(t.RandomErasing(1.0, value=0, fields=["image", "big", "depth", "mask"]))
         elif kind == "own":
             steps.append(Mirrored())
         else:
             size = draw(st.integers(1, 60)), draw(st.integers(1, 60))
             if kind == "center":
-                steps.append(CenterCrop(size))
+                steps.append(t.CenterCrop(size))
             elif kind == "padded":
-                steps.append(RandomCrop(size, padding=draw(st.integers(0, 9)), pad_if_needed=True))
+                steps.append(t.RandomCrop(size, padding=draw(st.integers(0, 9)), pad_if_needed=True))
             else:
                 size = min(size[0], height), min(size[1], width)
-                steps.append(RandomCrop(size))
+                steps.append(t.RandomCrop(size))
             height, width = size
     return steps
 
 
-class Mirrored(Step):
+class Mirrored(t.Step):
     """A user's step that says that sizes do not matter to it."""
 
     any_size = True
@@ -652,21 +474,19 @@ class Mirrored(Step):
     def apply_mask(self, mask: NDArray[Any], drawn: Any, out: Any = None) -> NDArray[Any]:
         return mask[:, ::-1]
 
-    def move(self, drawn: Any, height: int, width: int) -> Move:
-        return Move(scale_x=-1.0, shift_x=float(width))
+    def move(self, drawn: Any, height: int, width: int) -> t.Move:
+        return t.Move(scale_x=-1.0, shift_x=float(width))
 
 
 @settings(deadline=None, max_examples=2000 if SOAK else 25)
 @given(transforms(), st.integers(1, 5), st.integers(0, 2**32), st.sampled_from([None, 2]))
-def test_any_transform_keeps_them_together(steps: list[Any], times: int, seed: int, views: int | None) -> None:
+def test_any_transform_keeps_them_together(
+    packed: Callable[..., Path], steps: list[Any], times: int, seed: int, views: int | None
+) -> None:
     """Whatever is put after each other, for any ratio of sizes, also as views."""
-    samples = [sample(i, SIZE, times) for i in range(3)]
-    held = Held(samples)
-    pipeline = plan_pipeline(steps if views is None else [Views(views, steps)], held.fields, list(held.fields))
-    outs = {
-        name: np.empty((3, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
-        for name, plan in pipeline.plans.items()
-    }
-    pipeline.fill(held, np.arange(3), outs, (seed, 0, -1), Times(), None)  # type: ignore[arg-type]
-    assert math.prod(outs["image"].shape) > 0
-    agree(outs, times)
+    reader = Reader(packed(times=times)).select(range(3))
+    names = ["image", "big", "depth", "mask"]
+    transform = steps if views is None else [t.Views(views, steps)]
+    (batch,) = reader.batches(3, transform=transform, fields=names, seed=seed, workers=0)
+    assert math.prod(batch["image"].shape) > 0
+    agree(batch, times)

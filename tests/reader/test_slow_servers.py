@@ -73,8 +73,7 @@ def drips(headers: bool = False) -> Fault:
     return fault
 
 
-@pytest.mark.parametrize("headers", [False, True])
-@pytest.mark.parametrize("how", ["read", "download"])
+@pytest.mark.parametrize(("how", "headers"), [("read", True), ("read", False), ("download", False)])
 def test_a_byte_now_and_then_is_an_error(
     server: Server, tmp_path: Path, how: str, headers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,8 +108,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return clock
 
 
-@pytest.mark.parametrize(("rate", "ends"), [(4000, True), (4200, False)])
-@pytest.mark.parametrize("others", [0, 1, 31])
+@pytest.mark.parametrize(("rate", "ends", "others"), [(4000, True, 0), (4200, False, 31), (4000, True, 31)])
 def test_the_lowest_rate_is_that_of_all_requests_together(
     rate: int, ends: bool, others: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,8 +118,8 @@ def test_the_lowest_rate_is_that_of_all_requests_together(
     monkeypatch.setitem(reach._bytes, remote.host, 0)
     file, beside = Attempts(remote, "file.npy"), [Attempts(remote, f"{k}.npy") for k in range(others)]
 
-    def for_an_hour() -> None:
-        for _ in range(3600):
+    def for_ten_minutes() -> None:
+        for _ in range(600):
             clock.now += 1
             for one in (file, *beside):
                 one.arrived(rate // (1 + others), 1.0)
@@ -129,10 +127,10 @@ def test_the_lowest_rate_is_that_of_all_requests_together(
 
     if ends:
         with pytest.raises(StoreError, match="too slowly"):
-            for_an_hour()
+            for_ten_minutes()
         assert clock.now == 100 + 120
     else:
-        for_an_hour()
+        for_ten_minutes()
 
 
 # ---------------------------------------------------------------------------------------------- too long
@@ -201,19 +199,6 @@ def test_a_listing_without_an_end_is_an_error(server: Server, tmp_path: Path, mo
     assert "cannot be listed (LongAnswerError): name the files by a range" in ran.err
 
 
-def test_no_memory_is_not_retried(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says so, once."""
-
-    def has_none(*_: object) -> bytes:
-        server.log.append(("GET", "in vain"))
-        raise MemoryError
-
-    monkeypatch.setattr(Remote, "_plain", has_none)
-    with pytest.raises(StoreError, match=r"cannot be read: there is not enough memory for it"):
-        read(server)
-    assert len(server.log) == 1
-
-
 # ---------------------------------------------------------------------------------------------- elsewhere, or later
 
 
@@ -241,9 +226,15 @@ def busy(code: int, after: Callable[[], str]) -> Fault:
     return fault
 
 
-@pytest.mark.parametrize("package", [False, True])
-@pytest.mark.parametrize("code", [429, 503])
-@pytest.mark.parametrize("form", [lambda now: "7", lambda now: formatdate(now + 7, usegmt=True)])
+@pytest.mark.parametrize(
+    ("code", "form", "package"),
+    [
+        (429, lambda now: "7", False),
+        (503, lambda now: formatdate(now + 7, usegmt=True), False),
+        (503, lambda now: "7", True),
+        (429, lambda now: formatdate(now + 7, usegmt=True), True),
+    ],
+)
 def test_a_server_that_asks_for_a_pause_gets_it(
     server: Server, monkeypatch: pytest.MonkeyPatch, code: int, form: Callable[[float], str], package: bool
 ) -> None:
@@ -256,7 +247,7 @@ def test_a_server_that_asks_for_a_pause_gets_it(
     assert sum(clock.slept) == 2 * 7
 
 
-@pytest.mark.parametrize("after", ["3600", "99999999999999", "soon", "-5", ""])
+@pytest.mark.parametrize("after", ["99999999999999", "soon", "-5"])
 def test_no_pause_is_longer_than_the_timeout(server: Server, monkeypatch: pytest.MonkeyPatch, after: str) -> None:
     """Whatever a server asks for; the error says that it is busy."""
     clock = clocked(monkeypatch)
@@ -265,12 +256,3 @@ def test_no_pause_is_longer_than_the_timeout(server: Server, monkeypatch: pytest
         read(server, 40.0)
     assert sum(clock.slept) == pytest.approx(40)
     assert max(clock.slept) <= 0.5  # so that it ends as soon as nobody wants the file
-
-
-def test_nobody_pauses_for_a_file_that_is_not_wanted(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that was closed, or wants others by now."""
-    clock = clocked(monkeypatch)
-    remote = Remote(f"{server.url}/store", {}, 60.0)
-    Attempts(remote, "file.npy", wanted=lambda: len(clock.slept) < 3).failed(OSError())
-    Attempts(remote, "file.npy", wanted=lambda: len(clock.slept) < 3).failed(OSError())
-    assert len(clock.slept) <= 3

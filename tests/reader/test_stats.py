@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from reading import WAYS, workers_in
-from tqdm.auto import tqdm
+from reading import WAYS
 
 from rawpack import Reader
 from rawpack.epoch import iterator
@@ -41,8 +39,7 @@ class Clock:
 
 
 def test_arithmetic(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where each batch takes 3 s to read and 1 s to use, the loop waited 75 % of the time; the first batch, which is
-    late for other reasons, is told apart."""
+    """Where each batch takes 3 s to read and 1 s to use, the loop waited 75 %; the first batch is told apart."""
     clock, reader = Clock(monkeypatch), Reader(store)
     clock.reading_takes(reader, 3.0, monkeypatch)
     batches = reader.batches(BATCH, workers=0)
@@ -61,12 +58,14 @@ def test_arithmetic(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stats["verdict"].startswith("input-bound: the loop waited 75% of the time; reading takes 100%")
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.5, 3.0, 27.0])
+@pytest.mark.parametrize("pause", [0.0, 0.5, 27.0])
 def test_share_of_waiting(store: Path, monkeypatch: pytest.MonkeyPatch, pause: float) -> None:
-    """The share of waiting is that of the clock, over several epochs, whatever passes between them."""
+    """It is that of the clock, whatever passes between epochs; before two batches there is no verdict."""
     clock, reader = Clock(monkeypatch), Reader(store)
     clock.reading_takes(reader, 1.0, monkeypatch)
     batches = reader.batches(BATCH, workers=0)
+    assert batches.stats()["verdict"].startswith("too early to say")
+    assert batches.stats()["samples_per_s"] is None
     for _ in range(3):
         clock.now += 1e6
         for _ in batches:
@@ -74,17 +73,9 @@ def test_share_of_waiting(store: Path, monkeypatch: pytest.MonkeyPatch, pause: f
     assert batches.stats()["waited_share"] == pytest.approx(1.0 / (1.0 + pause))
 
 
-def test_too_early() -> None:
-    """Before two batches were read, there is no verdict and no rate."""
-    stats = Stats().as_dict()
-    assert stats["verdict"].startswith("too early to say")
-    assert stats["samples_per_s"] is None
-
-
 VERDICTS: list[tuple[float, Times, str]] = [
     (0.02, Times(decoding=5), "compute-bound: the loop waited for the reader 2% of the time"),
     (0.08, Times(1, 1, 8), "mostly compute-bound: the loop waited for the reader 8% of the time"),
-    (0.16, Times(1, 8, 1), "partly input-bound: the loop waited 16% of the time; decoding takes 80%"),
     (0.30, Times(1, 8, 1), "partly input-bound: the loop waited 30% of the time; decoding takes 80%"),
     (0.61, Times(1, 8, 1), "input-bound: the loop waited 61% of the time; decoding takes 80%"),
     (0.90, Times(9, 0, 1), "input-bound: the loop waited 90% of the time; reading takes 90%"),
@@ -93,47 +84,24 @@ VERDICTS: list[tuple[float, Times, str]] = [
 
 
 @pytest.mark.parametrize(("share", "times", "expected"), VERDICTS)
-def test_verdicts(share: float, times: Times, expected: str) -> None:
-    """The verdict says in words who waits for whom, what takes the workers' time and what would help."""
-    verdict = Stats(elapsed_s=100.0, waited_s=100.0 * share, times=times, workers=2).verdict()
-    assert verdict.startswith(expected)
-    assert (len(verdict) > len(expected) + 10) == (share > 0.15), "there is a cure where it would gain something"
-    if times.decoding == 8 and share > 0.15:
-        assert re.search(
-            r" takes 80% of the workers' time: (more workers would share it, and )?a raw store \(memmap\) needs none$",
-            verdict,
-        )
-
-
-@pytest.mark.parametrize("times", [Times(1, 8, 1), Times(1, 1, 8)])
-def test_more_workers_are_advised_only_while_cpus_are_free(times: Times, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that take turns gain nothing."""
+def test_verdicts(share: float, times: Times, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for whom, what takes the workers' time, and what would help: more workers while CPUs are free."""
     monkeypatch.setattr("rawpack.system.machine.cpus", lambda: 4)
     for workers in (0, 3, 4, 9):
-        verdict = Stats(elapsed_s=100.0, waited_s=90.0, times=times, workers=workers).verdict()
-        assert ("more workers" in verdict) == (workers < 4)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_counts(store: Path, way: str) -> None:
-    """Samples and batches are counted over all epochs, those of an abandoned one as far as they were handed over."""
-    batches = Reader(store).batches(BATCH, **WAYS[way])
-    for _ in batches:
-        pass
-    for _, _ in zip(batches, range(3), strict=False):
-        pass
-    stats = batches.stats()
-    assert (stats["samples"], stats["batches"]) in {(75 + 3 * BATCH, 18), (75 + 4 * BATCH, 19)}
-    assert stats["workers"] == workers_in(way)
-    assert 0 <= stats["waited_share"] <= 1
-    assert stats["reading_s"] > 0
+        verdict = Stats(elapsed_s=100.0, waited_s=100.0 * share, times=times, workers=workers).verdict()
+        assert verdict.startswith(expected)
+        assert (len(verdict) > len(expected) + 10) == (share > 0.15), "there is a cure where it would gain something"
+        if times.decoding == 8:
+            more = "more workers would share it, and " if workers < 4 else ""
+            assert verdict.endswith(f" the workers' time: {more}a raw store (memmap) needs none")
+        elif times.transforming == 8 and share > 0.15:
+            assert ("more workers" in verdict) == (workers < 4)
 
 
 @pytest.mark.parametrize("pause", [0.0, 1.0])
 @pytest.mark.parametrize("way", ["threads", "processes"])
 def test_a_loop_with_workers(store: Path, monkeypatch: pytest.MonkeyPatch, way: str, pause: float) -> None:
-    """Where workers make the batches, the share of waiting is what the loop itself measures: all that `next` takes from
-    the second batch of an epoch on."""
+    """The share of waiting is what the loop itself measures, from the second batch of an epoch on."""
     clock, wait = Clock(monkeypatch), WorkerPool.wait
 
     def slowly(pool: WorkerPool, pending: Any) -> None:
@@ -157,11 +125,3 @@ def test_a_loop_with_workers(store: Path, monkeypatch: pytest.MonkeyPatch, way: 
     assert waited > 0
     assert (stats["waited_s"], stats["elapsed_s"]) == pytest.approx((waited, elapsed))
     assert stats["waited_share"] == pytest.approx(3.0 / (3.0 + pause))
-
-
-def test_progress(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`tqdm(batches)` draws a line over each epoch's batches: their number is known."""
-    batches = Reader(store).batches(BATCH, workers=0)
-    for _ in tqdm(batches):
-        pass
-    assert "15/15" in capsys.readouterr().err

@@ -3,56 +3,32 @@
 from __future__ import annotations
 
 import math
-import tracemalloc
+import re
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-from draws import same_distribution, tries
+from draws import draws, same_distribution, tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from image_corpus import Pixels, scene
+from image_corpus import scene
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
 from rawpack import UsageError
-from rawpack.transforms import (
-    CenterCrop,
-    ColorJitter,
-    ConvertImageDtype,
-    Fit,
-    Lambda,
-    Normalize,
-    OneHot,
-    Random,
-    RandomCrop,
-    RandomErasing,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-    Spec,
-    Step,
-    ToCHW,
-)
+from rawpack import transforms as t
 from rawpack.transforms.randomness import batch_random, randoms_of
-from rawpack.transforms.values import by_tables
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 DRAWS = tries(8_000)
 
 
-def draws(step: Step, height: int, width: int, count: int = DRAWS) -> list[Any]:
-    """What a step draws for so many samples."""
-    return [step.draw(random, height, width) for random in randoms_of((1, 2, -1), np.arange(count))]
-
-
-def done(step: Step, image: NDArray[Any], seed: int = 0) -> tuple[NDArray[Any], Any]:
+def done(step: t.Step, image: NDArray[Any], seed: int = 0) -> tuple[NDArray[Any], Any]:
     """A step applied to an image, and what it drew."""
-    drawn = step.draw(Random(seed), *image.shape[:2])
+    drawn = step.draw(t.Random(seed), *image.shape[:2])
     return step.apply(image, drawn), drawn
 
 
@@ -74,31 +50,15 @@ def test_a_samples_numbers_are_splitmix64() -> None:
 
 
 def test_a_samples_numbers_depend_on_nothing_else() -> None:
-    """The same alone and among others; others for another seed, epoch or sample."""
+    """The same alone and among others, also of numpy's generator; others for another seed, epoch or sample."""
     together = [random.random() for random in randoms_of((3, 4, -1), np.array([7, 8, 9]))]
     alone = [next(iter(randoms_of((3, 4, -1), np.array([row])))).random() for row in (7, 8, 9)]
     assert together == alone
     others = [next(iter(randoms_of((*of, -1), np.array([7])))).random() for of in ((3, 5), (4, 4))]
     assert len({*together, *others}) == 5
     assert batch_random(0, 0, np.array([1, 2])).random() != batch_random(0, 0, np.array([2, 1])).random()
-
-
-def test_numbers_are_uniform_and_unrelated() -> None:
-    """Over samples, and over the numbers of a sample."""
-    table = np.array([[random.random() for _ in range(6)] for random in randoms_of((0, 0, -1), np.arange(DRAWS))])
-    assert (table >= 0).all() and (table < 1).all()  # noqa: PT018
-    for column in table.T:
-        assert same_distribution(column.tolist(), ((np.arange(DRAWS) + 0.5) / DRAWS).tolist())
-    related = np.corrcoef(table, rowvar=False) - np.eye(6)
-    assert np.abs(related).max() < 5 / math.sqrt(DRAWS)
-
-
-def test_numpys_distributions_are_at_hand() -> None:
-    """generator() is numpy's, different each time, and the same for the same sample."""
     one, other = (next(iter(randoms_of((0, 0, -1), np.array([3])))) for _ in range(2))
-    first = one.generator().normal(size=3).tolist()
-    assert first == other.generator().normal(size=3).tolist()
-    assert first != one.generator().normal(size=3).tolist()
+    assert one.generator().random() == other.generator().random() != one.generator().random()
 
 
 # ---------------------------------------------------------------------------------------------- crops
@@ -130,8 +90,7 @@ def reference_crops(
 @pytest.mark.parametrize(("height", "width"), [(256, 256), (300, 500), (40, 400)])
 def test_random_resized_crops_are_torchvisions(height: int, width: int) -> None:
     """Area, shape and place have the distributions of torchvision's definition, also where ten attempts fail."""
-    step = RandomResizedCrop(224)
-    ours = np.array(draws(step, height, width), float)
+    ours = np.array(draws(t.RandomResizedCrop(224), height, width, DRAWS), float)
     theirs = np.array(reference_crops(height, width, (0.08, 1.0), (3 / 4, 4 / 3), DRAWS), float)
     for crops in (ours, theirs):
         assert (crops[:, 0] + crops[:, 2] <= height).all()
@@ -142,57 +101,51 @@ def test_random_resized_crops_are_torchvisions(height: int, width: int) -> None:
         lambda c: c[:, 0] / (height - c[:, 2] + 1),
         lambda c: c[:, 1] / (width - c[:, 3] + 1),
     ):
-        assert same_distribution(of(ours).tolist(), of(theirs).tolist())
+        assert same_distribution(of(ours), of(theirs))
 
 
 @settings(deadline=None)
 @given(st.integers(1, 700), st.integers(1, 700), st.integers(0, 2**63), st.floats(0.01, 1), st.floats(0.2, 5))
 def test_a_random_resized_crop_lies_within(height: int, width: int, key: int, scale: float, ratio: float) -> None:
     """Whatever the image and the arguments: at least a pixel, inside, and the result has the size."""
-    step = RandomResizedCrop((5, 7), scale=(scale, 1.0), ratio=(ratio, ratio))
-    y, x, h, w = step.draw(Random(key), height, width)
+    step = t.RandomResizedCrop((5, 7), scale=(scale, 1.0), ratio=(ratio, ratio))
+    y, x, h, w = step.draw(t.Random(key), height, width)
     assert 0 <= y < y + h <= height
     assert 0 <= x < x + w <= width
     assert step.apply(np.zeros((height, width, 3), np.uint8), (y, x, h, w)).shape == (5, 7, 3)
 
 
-def test_a_random_resized_crop_is_the_crop_resized() -> None:
-    """Enlarged and shrunk as Pillow's bilinear, within one level."""
-    image = scene(300, 400)
-    for y, x, height, width in ((30, 50, 100, 90), (3, 5, 280, 290), (0, 1, 300, 100)):
-        made = RandomResizedCrop(200).apply(image, (y, x, height, width))
-        part = Image.fromarray(image[y : y + height, x : x + width])
-        expected = np.asarray(part.resize((200, 200), Image.Resampling.BILINEAR))
-        assert np.abs(made.astype(int) - expected).max() <= 1
-
-
 @pytest.mark.parametrize(
     "box", [(3, 5, 280, 290), (3, 5, 224, 224), (1, 2, 100, 90), (0, 7, 290, 150), (9, 0, 30, 300)]
 )
-def test_area_is_opencvs(box: tuple[int, int, int, int]) -> None:
-    """interpolation="area" is INTER_AREA, within a level where it shrinks and to the bit where it does not."""
+def test_a_random_resized_crop_is_the_crop_resized(box: tuple[int, int, int, int]) -> None:
+    """As Pillow's bilinear, or OpenCV's INTER_AREA, within one level; to the bit where "area" does not shrink."""
     y, x, h, w = box
     image = scene(300, 400)
-    result = RandomResizedCrop(224, interpolation="area").apply(image, box)
-    expected = cv2.resize(image[y : y + h, x : x + w], (224, 224), interpolation=cv2.INTER_AREA)
-    assert np.abs(result.astype(int) - expected).max() <= (1 if min(h, w) > 224 else 0)
+    part = image[y : y + h, x : x + w]
+    bilinear = np.asarray(Image.fromarray(part).resize((224, 224), Image.Resampling.BILINEAR))
+    assert np.abs(t.RandomResizedCrop(224).apply(image, box).astype(int) - bilinear).max() <= 1
+    area = cv2.resize(part, (224, 224), interpolation=cv2.INTER_AREA)
+    made = t.RandomResizedCrop(224, interpolation="area").apply(image, box)
+    assert np.abs(made.astype(int) - area).max() <= (1 if min(h, w) > 224 else 0)
 
 
-@pytest.mark.parametrize(("height", "width"), [(9, 9), (5, 4), (5, 12), (11, 6), (4, 4)])
 @pytest.mark.parametrize("size", [(5, 4), (8, 7)])
-def test_the_center_is_torchvisions(height: int, width: int, size: tuple[int, int]) -> None:
+def test_the_center_is_torchvisions(size: tuple[int, int]) -> None:
     """A smaller image is padded with 0 first: half of what lacks, rounded down, at the top and left; as torchvision."""
-    image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width, 1)
-    high, wide = max(size[0] - height, 0), max(size[1] - width, 0)
-    padded = np.pad(image, ((high // 2, high - high // 2), (wide // 2, wide - wide // 2), (0, 0)))
-    top, left = round((padded.shape[0] - size[0]) / 2.0), round((padded.shape[1] - size[1]) / 2.0)
-    np.testing.assert_array_equal(done(CenterCrop(size), image)[0], padded[top : top + size[0], left : left + size[1]])
+    for height, width in ((9, 9), (5, 4), (5, 12), (11, 6), (4, 4)):
+        image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width, 1)
+        high, wide = max(size[0] - height, 0), max(size[1] - width, 0)
+        padded = np.pad(image, ((high // 2, high - high // 2), (wide // 2, wide - wide // 2), (0, 0)))
+        top, left = round((padded.shape[0] - size[0]) / 2.0), round((padded.shape[1] - size[1]) / 2.0)
+        part = padded[top : top + size[0], left : left + size[1]]
+        np.testing.assert_array_equal(done(t.CenterCrop(size), image)[0], part)
 
 
 def test_random_crops_are_uniform() -> None:
     """Each place is as likely as the other, with and without padding: a chi-square test at one in 10**6."""
-    for step, places in ((RandomCrop(28), 5 * 5), (RandomCrop(32, padding=4), 9 * 9)):
-        counted = Counter((place.box, place.at) for place in draws(step, 32, 32))
+    for step, places in ((t.RandomCrop(28), 5 * 5), (t.RandomCrop(32, padding=4), 9 * 9)):
+        counted = Counter((place.box, place.at) for place in draws(step, 32, 32, DRAWS))
         assert len(counted) == places
         expected = DRAWS / places
         chi = sum((count - expected) ** 2 / expected for count in counted.values())
@@ -211,14 +164,14 @@ def test_a_random_crop_is_a_window_of_the_padded_image(
     image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width, 1)
     left, top, right, bottom = padding
     padded = np.pad(image, ((top, bottom), (left, right), (0, 0)), constant_values=255)
-    step = RandomCrop((high, wide), padding=padding, fill=255)
+    step = t.RandomCrop((high, wide), padding=padding, fill=255)
     if padded.shape[0] < high or padded.shape[1] < wide:
         with pytest.raises(UsageError, match="pad_if_needed"):
-            step.draw(Random(key), height, width)
-        step = RandomCrop((high, wide), padding=padding, fill=255, pad_if_needed=True)
+            step.draw(t.Random(key), height, width)
+        step = t.RandomCrop((high, wide), padding=padding, fill=255, pad_if_needed=True)
         more_y, more_x = max(high - padded.shape[0], 0), max(wide - padded.shape[1], 0)
         padded = np.pad(padded, ((more_y, more_y), (more_x, more_x), (0, 0)), constant_values=255)
-    result = step.apply(image, step.draw(Random(key), height, width))
+    result = step.apply(image, step.draw(t.Random(key), height, width))
     windows = np.lib.stride_tricks.sliding_window_view(padded[..., 0], (high, wide))
     assert (windows == result[..., 0]).all(axis=(2, 3)).any()
 
@@ -230,37 +183,25 @@ def test_a_random_crop_is_a_window_of_the_padded_image(
 @given(st.integers(1, 900), st.integers(1, 900), st.integers(1, 300))
 def test_one_side_is_torchvisions_resize(height: int, width: int, side: int) -> None:
     """The shorter side becomes `side`, the longer int(side * long / short); max_size bounds the longer one."""
-    step = Resize(side, max_size=2 * side)
+    step = t.Resize(side, max_size=2 * side)
     short, long = side, int(side * max(height, width) / min(height, width))
     if long > 2 * side:
         short, long = int(2 * side * side / long), 2 * side
     expected = (short, long) if height <= width else (long, short)
-    assert step.draw(Random(0), height, width) == (max(expected[0], 1), max(expected[1], 1))
+    assert step.draw(t.Random(0), height, width) == (max(expected[0], 1), max(expected[1], 1))
 
 
-def test_flips_come_as_often_as_they_are_asked_for() -> None:
+@pytest.mark.parametrize("step", [t.RandomHorizontalFlip, t.RandomVerticalFlip, t.RandomErasing])
+def test_steps_come_as_often_as_they_are_asked_for(step: Any) -> None:
     """Within five deviations; p=0 and p=1 never and always."""
-    for p in (0.0, 0.3, 0.5, 1.0):
-        count = sum(draws(RandomHorizontalFlip(p), 4, 4))
+    for p in (0.0, 0.3, 1.0):
+        count = sum(drawn not in (None, False) for drawn in draws(step(p), 64, 64, DRAWS))
         assert abs(count - p * DRAWS) <= 5 * math.sqrt(DRAWS * p * (1 - p))
-
-
-@pytest.mark.parametrize("shape", [(4, 6, 3), (5, 3, 1), (1, 1, 3), (64, 65, 3)])
-@pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
-def test_flips(shape: tuple[int, ...], dtype: str) -> None:
-    """Left becomes right, or up down; also in place."""
-    image = np.random.default_rng(0).integers(0, 200, shape).astype(dtype)
-    for step, expected in ((RandomHorizontalFlip(1), image[:, ::-1]), (RandomVerticalFlip(1), image[::-1])):
-        np.testing.assert_array_equal(step.apply(image, True), expected)
-        assert step.apply(image, True).dtype == dtype
-        out = image.copy()
-        np.testing.assert_array_equal(step.apply(out, True, out), expected)
-        assert step.apply(image, False) is image
 
 
 HIGH, WIDE = 6, 8
 DTYPES = ["bool", "int8", "int64", "uint8", "uint16", "float16", "float32", "complex128"]
-CHANNELS = (1, 2, 3, 4, 5, 128, 129, 513)
+CHANNELS = (1, 2, 3, 5, 129, 513)
 
 
 def wild(dtype: str, channels: int) -> NDArray[Any]:
@@ -282,36 +223,34 @@ def doubled(image: NDArray[Any]) -> NDArray[Any]:
     return image.repeat(2, axis=0).repeat(2, axis=1)
 
 
-MOVES: list[tuple[Step, Any]] = [
-    (RandomHorizontalFlip(1), lambda image: image[:, ::-1]),
-    (RandomVerticalFlip(1), lambda image: image[::-1]),
-    (CenterCrop((4, 2)), lambda image: image[1:5, 3:5]),
-    (CenterCrop((8, 12)), lambda image: np.pad(image, ((1, 1), (2, 2), (0, 0)))),
-    (CenterCrop((4, 12)), lambda image: np.pad(image[1:5], ((0, 0), (2, 2), (0, 0)))),
-    (RandomCrop((HIGH + 7, WIDE + 4), padding=(1, 2, 3, 5)), lambda image: np.pad(image, ((2, 5), (1, 3), (0, 0)))),
-    (ToCHW(), lambda image: np.stack([image[..., c] for c in range(image.shape[2])])),
+MOVES: list[tuple[t.Step, Any]] = [
+    (t.RandomHorizontalFlip(1), lambda image: image[:, ::-1]),
+    (t.RandomVerticalFlip(1), lambda image: image[::-1]),
+    (t.CenterCrop((4, 2)), lambda image: image[1:5, 3:5]),
+    (t.CenterCrop((8, 12)), lambda image: np.pad(image, ((1, 1), (2, 2), (0, 0)))),
+    (t.CenterCrop((4, 12)), lambda image: np.pad(image[1:5], ((0, 0), (2, 2), (0, 0)))),
+    (t.RandomCrop((HIGH + 7, WIDE + 4), padding=(1, 2, 3, 5)), lambda image: np.pad(image, ((2, 5), (1, 3), (0, 0)))),
+    (t.ToCHW(), lambda image: np.stack([image[..., c] for c in range(image.shape[2])])),
 ]
 """Steps that move the values of any dtype, and what numpy makes of it."""
-ENLARGED: list[Step] = [
-    Resize((2 * HIGH, 2 * WIDE), "nearest"),
-    Resize(2 * HIGH, "nearest"),
-    RandomResizedCrop((2 * HIGH, 2 * WIDE), (1, 1), (WIDE / HIGH, WIDE / HIGH), "nearest"),
+ENLARGED: list[t.Step] = [
+    t.Resize((2 * HIGH, 2 * WIDE), "nearest"),
+    t.Resize(2 * HIGH, "nearest"),
+    t.RandomResizedCrop((2 * HIGH, 2 * WIDE), (1, 1), (WIDE / HIGH, WIDE / HIGH), "nearest"),
 ]
 """Steps that make two by two equal pixels of each."""
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("step", "expected"), MOVES, ids=lambda one: repr(one) if isinstance(one, Step) else "numpy")
-def test_pixels_are_moved_bit_for_bit(step: Step, expected: Any, dtype: str) -> None:
-    """In any dtype and with any number of channels: what OpenCV would cast or refuse is moved all the same, of images
-    and masks, which may be read-only, wherever the result is wanted."""
+@pytest.mark.parametrize(("step", "expected"), MOVES, ids=lambda one: repr(one) if isinstance(one, t.Step) else "numpy")
+def test_pixels_are_moved_bit_for_bit(step: t.Step, expected: Any, dtype: str) -> None:
+    """Of images and masks, in any dtype, with any number of channels, wherever the result is wanted."""
     for channels in CHANNELS:
         image = wild(dtype, channels)
         image.flags.writeable = False
-        wanted, drawn = expected(image), step.draw(Random(0), HIGH, WIDE)
-        spec = Spec(image.shape, dtype, "HWC")
+        wanted, drawn = expected(image), step.draw(t.Random(0), HIGH, WIDE)
         for makes, apply in ((step.makes, step.apply), (step.makes_mask, step.apply_mask)):
-            made = makes(spec)
+            made = makes(t.Spec(image.shape, dtype, "HWC"))
             assert (made.shape, made.dtype) == (wanted.shape, dtype)
             for out in (None, np.empty(wanted.shape, dtype)):
                 result = apply(image, drawn, out)
@@ -320,14 +259,13 @@ def test_pixels_are_moved_bit_for_bit(step: Step, expected: Any, dtype: str) -> 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("step", [*ENLARGED, Fit((2 * HIGH, 2 * WIDE))], ids=repr)
-def test_pixels_are_repeated_bit_for_bit(step: Step, dtype: str) -> None:
-    """The nearest pixel, of masks of any dtype and number of channels; of images too, where that is asked for. Images
-    of a dtype that OpenCV does not resize are refused before anything is read."""
+@pytest.mark.parametrize("step", [*ENLARGED, t.Fit((2 * HIGH, 2 * WIDE))], ids=repr)
+def test_pixels_are_repeated_bit_for_bit(step: t.Step, dtype: str) -> None:
+    """The nearest pixel, of masks of any dtype; images of a dtype that OpenCV does not resize are refused."""
     for channels in CHANNELS:
         image = wild(dtype, channels)
-        spec, drawn, wanted = Spec(image.shape, dtype, "HWC"), step.draw(Random(0), HIGH, WIDE), doubled(image)
-        assert step.makes_mask(spec) == Spec(wanted.shape, dtype, "HWC")
+        spec, drawn, wanted = t.Spec(image.shape, dtype, "HWC"), step.draw(t.Random(0), HIGH, WIDE), doubled(image)
+        assert step.makes_mask(spec) == t.Spec(wanted.shape, dtype, "HWC")
         mask = step.apply_mask(image, drawn)
         assert mask.dtype == dtype
         np.testing.assert_array_equal(mask, wanted)
@@ -346,10 +284,10 @@ def test_pixels_are_repeated_bit_for_bit(step: Step, dtype: str) -> None:
 )
 def test_what_lies_beside_an_image_is_filled_exactly(dtype: str, fill: float) -> None:
     """With any value that the images can hold; a mask that cannot is filled with 0."""
-    step = RandomCrop(4, padding=1, fill=fill)
-    assert step.makes(Spec((2, 2, 1), dtype, "HWC")).shape == (4, 4, 1)
-    assert step.makes_mask(Spec((2, 2, 1), "bool", "HWC")) == Spec((4, 4, 1), "bool", "HWC")
-    made = step.apply(np.zeros((2, 2, 1), dtype), step.draw(Random(0), 2, 2))
+    step = t.RandomCrop(4, padding=1, fill=fill)
+    assert step.makes(t.Spec((2, 2, 1), dtype, "HWC")).shape == (4, 4, 1)
+    assert step.makes_mask(t.Spec((2, 2, 1), "bool", "HWC")) == t.Spec((4, 4, 1), "bool", "HWC")
+    made = step.apply(np.zeros((2, 2, 1), dtype), step.draw(t.Random(0), 2, 2))
     assert set(made.ravel().tolist()) == {0, fill}
     assert int((made == 0).sum()) == 4
 
@@ -359,133 +297,46 @@ def test_what_lies_beside_an_image_is_filled_exactly(dtype: str, fill: float) ->
 
 def test_jitter_draws_as_torchvision() -> None:
     """Factors are uniform from max(0, 1 - x) to 1 + x, the hue's shift from -x to x, and all 24 orders alike."""
-    drawn = draws(ColorJitter(0.4, 2.0, (0.5, 0.9), 0.1), 4, 4)
+    drawn = draws(t.ColorJitter(0.4, 2.0, (0.5, 0.9), 0.1), 4, 4, DRAWS)
     for k, (low, high) in enumerate(((0.6, 1.4), (0.0, 3.0), (0.5, 0.9), (-0.1, 0.1))):
-        expected = np.linspace(low, high, DRAWS, endpoint=False)
-        assert same_distribution([dict(one)[k] for one in drawn], expected.tolist())
+        assert same_distribution([dict(one)[k] for one in drawn], np.linspace(low, high, DRAWS, endpoint=False))
     orders = Counter(tuple(k for k, _ in one) for one in drawn)
     assert len(orders) == 24
     assert sum((n - DRAWS / 24) ** 2 / (DRAWS / 24) for n in orders.values()) < 24 + 7 * math.sqrt(48)
 
 
-@pytest.mark.parametrize(
-    ("number", "name", "enhance"),
-    [(0, "brightness", "Brightness"), (1, "contrast", "Contrast"), (2, "saturation", "Color")],
-)
-def test_jitter_is_pillows_enhancement(number: int, name: str, enhance: str) -> None:
-    """Which is what torchvision does with Pillow's images; within one level (Pillow rounds down)."""
-    image = scene(60, 80)
-    step = ColorJitter(**{name: (0.3, 1.7)})  # type: ignore[arg-type]
-    for seed in range(5):
-        result, drawn = done(step, image, seed)
-        factor = dict(drawn)[number]
-        expected = getattr(ImageEnhance, enhance)(Image.fromarray(image)).enhance(factor)
-        assert np.abs(result.astype(int) - np.asarray(expected)).max() <= 1
-    gray = image[..., :1].copy()
-    assert done(step, gray)[0].shape == gray.shape
+def test_jitter_is_pillows_enhancement() -> None:
+    """Which is what torchvision does with Pillow's images; within one level, as Pillow rounds down."""
+    image = scene(70, 90)[5:65, 7:87]
+    for number, name, enhance in (
+        (0, "brightness", ImageEnhance.Brightness),
+        (1, "contrast", ImageEnhance.Contrast),
+        (2, "saturation", ImageEnhance.Color),
+    ):
+        step = t.ColorJitter(**{name: (0.3, 1.7)})  # type: ignore[arg-type]
+        for seed in range(5):
+            result, drawn = done(step, image, seed)
+            expected = np.asarray(enhance(Image.fromarray(image)).enhance(dict(drawn)[number]))
+            assert np.abs(result.astype(int) - expected).max() <= 1
+        assert done(step, image[..., :1].copy())[0].shape == (60, 80, 1)
 
 
 def test_hue_turns_the_circle() -> None:
-    """A third of the circle makes green of red; nothing gray changes; half of it there and back within few levels."""
-    red = np.zeros((4, 4, 3), np.uint8)
-    red[..., 0] = 200
-    assert np.abs(done(ColorJitter(hue=(1 / 3, 1 / 3)), red)[0].astype(int) - (0, 200, 0)).max() <= 4
+    """A third of the circle makes green of red; nothing gray changes."""
+    red = np.zeros((4, 4, 3), np.uint8) + np.uint8([200, 0, 0])
+    assert np.abs(done(t.ColorJitter(hue=(1 / 3, 1 / 3)), red)[0].astype(int) - (0, 200, 0)).max() <= 4
     gray = np.full((4, 4, 3), 77, np.uint8)
-    assert (done(ColorJitter(hue=0.5), gray)[0] == 77).all()
+    assert (done(t.ColorJitter(hue=0.5), gray)[0] == 77).all()
 
 
 # ---------------------------------------------------------------------------------------------- values
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("planes", [False, True])
-def test_normalize_is_the_formula(dtype: str, channels: int, planes: bool) -> None:
-    """(x / 255 - mean) / std, by table and without, in the order of axes that is asked for; rounded once."""
-    image = np.random.default_rng(0).integers(0, 256, (33, 47, channels)).astype(np.uint8)
-    mean, std = MEAN[:channels], STD[:channels]
-    expected = (((image / 255) - np.array(mean)) / np.array(std)).astype(dtype)
-    expected = expected.transpose(2, 0, 1) if planes else expected
-    steps: list[Step] = [Normalize(mean, std, dtype), *([ToCHW()] if planes else [])]
-    specs = [Spec(image.shape, "uint8", "HWC")]
-    for step in steps:
-        specs.append(step.makes(specs[-1]))
-    assert (specs[-1].shape, specs[-1].dtype) == (expected.shape, dtype)
-    plain = image
-    for step in steps:
-        plain = step.apply(plain, None)
-    (table,) = by_tables(steps, specs)
-    out = np.empty(expected.shape, dtype)
-    strided = np.repeat(image, 2, axis=1)[:, ::2]
-    for result in (plain, table.apply(image, None), table.apply(strided[:, :], None, out), out):
-        np.testing.assert_array_equal(result, expected)
-
-
-@pytest.mark.parametrize("place", range(3))
-def test_pointwise_steps_join_into_one_table(place: int) -> None:
-    """ConvertImageDtype and Normalize are one look-up, with ToCHW wherever it is."""
-    given: list[Step] = [ConvertImageDtype("float32"), Normalize(MEAN, STD)]
-    given.insert(place, ToCHW())
-    steps, specs = list[Step](), [Spec((4, 4, 3), "uint8", "HWC")]
-    for step in given:
-        steps.append(step.fitted(specs[-1]))
-        specs.append(step.makes(specs[-1]))
-    (table,) = by_tables(steps, specs)
-    image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3) * 5
-    expected = ((image / 255).astype(np.float32) - np.array(MEAN)) / np.array(STD)
-    np.testing.assert_allclose(table.apply(image, None), expected.transpose(2, 0, 1), rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize(("declared", "returned"), [("uint8", "float64"), ("float32", "float64"), ("float32", "<f2")])
-def test_a_table_is_of_the_declared_dtype(declared: str, returned: str) -> None:
-    """Bytes of another dtype are not taken for values; those of another byte order are turned."""
-
-    class Own(Step):
-        pointwise = True
-
-        def __init__(self, dtype: str) -> None:
-            self.dtype = dtype
-
-        def makes(self, spec: Spec) -> Spec:
-            return replace(spec, dtype=declared)
-
-        def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
-            return (image + 3).astype(self.dtype)
-
-    specs = [Spec((4, 5, 3), "uint8", "HWC"), Spec((4, 5, 3), declared, "HWC")]
-    with pytest.raises(UsageError, match=f"made {np.dtype(returned)} of bytes, where {declared} was expected"):
-        by_tables([Own(returned)], specs)
-    image = scene(4, 5)
-    for order in "<>":
-        (table,) = by_tables([Own(np.dtype(declared).newbyteorder(order).str)], specs)
-        np.testing.assert_array_equal(table.apply(image, None), (image + 3).astype(declared))
-
-
-def test_planes_are_looked_up_in_little_memory() -> None:
-    """A large image is looked up in parts: no more memory is taken than fits into a processor's cache."""
-    image = np.random.default_rng(0).integers(0, 256, (1300, 1700, 3)).astype(np.uint8)
-    steps: list[Step] = [Normalize(MEAN, STD), ToCHW()]
-    specs = [Spec(image.shape, "uint8", "HWC"), Spec(image.shape, "float32", "HWC")]
-    specs.append(steps[1].makes(specs[1]))
-    (table,) = by_tables(steps, specs)
-    out = np.empty((3, 1300, 1700), np.float32)
-    table.apply(image[:9], None)
-    tracemalloc.start()
-    try:
-        table.apply(image, None, out)
-        most = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert most < 1 << 20
-    expected = ((image / 255 - np.array(MEAN)) / np.array(STD)).astype(np.float32)
-    np.testing.assert_array_equal(out, expected.transpose(2, 0, 1))
-
-
 def test_normalize_after_tochw_takes_the_first_axis() -> None:
     """The channels are where they are, also of an image that is as high and wide as it has channels."""
     image = np.random.default_rng(1).random((3, 3, 3)).astype(np.float32)
-    spec = ToCHW().makes(Spec((3, 3, 3), "float32", "HWC"))
-    result = Normalize(MEAN, STD).fitted(spec).apply(image, None)
+    spec = t.ToCHW().makes(t.Spec((3, 3, 3), "float32", "HWC"))
+    result = t.Normalize(MEAN, STD).fitted(spec).apply(image, None)
     expected = (image - np.array(MEAN)[:, None, None]) / np.array(STD)[:, None, None]
     np.testing.assert_allclose(result, expected, rtol=1e-6)
 
@@ -494,157 +345,103 @@ def test_normalize_after_tochw_takes_the_first_axis() -> None:
 def test_whole_numbers_become_shares(dtype: str, greatest: int) -> None:
     """The greatest of the dtype becomes 1; floats stay."""
     image = np.array([[[0], [greatest]]], dtype)
-    assert ConvertImageDtype().apply(image, None).ravel().tolist() == [0, 1]
-    assert ConvertImageDtype("float16").apply(np.full((1, 1, 1), 7.5), None).item() == 7.5
+    assert t.ConvertImageDtype().apply(image, None).ravel().tolist() == [0, 1]
+    assert t.ConvertImageDtype("float16").apply(np.full((1, 1, 1), 7.5), None).item() == 7.5
 
 
 def test_one_hot() -> None:
     """One label, several labels, and an error that names the label."""
-    labels = np.array([2, 0, 1])
-    np.testing.assert_array_equal(OneHot(3).apply(labels, None), np.eye(3)[labels])
-    several = np.array([[0, 3], [1, 1]])
-    made = OneHot(4, dtype="int64").apply(several, None)
-    assert made.dtype == np.int64
-    np.testing.assert_array_equal(made, np.eye(4, dtype=int)[several])
-    with pytest.raises(UsageError, match="label 3 is not one of 3 classes"):
-        OneHot(3).apply(several, None)
-    with pytest.raises(UsageError, match="label -1"):
-        OneHot(3).apply(np.array([-1]), None)
+    for labels, classes, dtype in ((np.array([2, 0, 1]), 3, "float32"), (np.array([[0, 3], [1, 1]]), 4, "int64")):
+        made = t.OneHot(classes, dtype=dtype).apply(labels, None)
+        assert made.dtype == dtype
+        np.testing.assert_array_equal(made, np.eye(classes)[labels])
+    for wrong in (3, -1):
+        with pytest.raises(UsageError, match=f"label {wrong} is not one of 3 classes"):
+            t.OneHot(3).apply(np.array([0, wrong]), None)
 
 
 # ---------------------------------------------------------------------------------------------- moving together
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        CenterCrop((20, 31)),
-        CenterCrop((70, 90)),
-        RandomCrop((30, 20), padding=3),
-        RandomResizedCrop((37, 50)),
-        Resize((100, 90)),
-        Resize(30),
-        Fit((33, 44)),
-        RandomHorizontalFlip(1),
-        RandomVerticalFlip(1),
-    ],
-    ids=repr,
-)
-def test_points_move_as_pixels_do(step: Step) -> None:
-    """An image whose pixels hold their own coordinates: where `move` sends a point, its pixel is found."""
-    height, width = 60, 80
-    y, x = np.mgrid[:height, :width].astype(np.float32) + 0.5
-    image = np.stack([y, x, np.ones_like(y)], axis=2)
-    drawn = step.draw(Random(5), height, width)
-    result = step.apply(image, drawn)
-    move = step.move(drawn, height, width)
-    seen = 0
-    for point_y, point_x in np.random.default_rng(0).uniform((3, 3), (57, 77), (200, 2)):
-        new_y, new_x = point_y * move.scale_y + move.shift_y, point_x * move.scale_x + move.shift_x
-        if 1 <= new_y < result.shape[0] - 1 and 1 <= new_x < result.shape[1] - 1:
-            at_y, at_x, there = result[int(new_y), int(new_x)]
-            assert there == pytest.approx(1)
-            assert abs(at_y - point_y) <= 0.55 / min(abs(move.scale_y), 1)
-            assert abs(at_x - point_x) <= 0.55 / min(abs(move.scale_x), 1)
-            seen += 1
-    assert seen > 20
-
-
 # ---------------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: RandomResizedCrop(0), "size=0"),
-        (lambda: RandomResizedCrop((1, 2, 3)), "size="),
-        (lambda: CenterCrop(224.0), "size=224.0"),  # type: ignore[arg-type]
-        (lambda: Resize(None), "size=None"),  # type: ignore[arg-type]
-        (lambda: Resize("224"), "size='224'"),  # type: ignore[arg-type]
-        (lambda: RandomResizedCrop(9, scale=0.5), "scale=0.5"),  # type: ignore[arg-type]
-        (lambda: RandomResizedCrop(9, ratio=("a", "b")), "ratio="),  # type: ignore[arg-type]
-        (lambda: RandomCrop(9, padding=4.0), "padding=4.0"),  # type: ignore[arg-type]
-        (lambda: RandomHorizontalFlip("0.5"), "p='0.5'"),  # type: ignore[arg-type]
-        (lambda: RandomHorizontalFlip(None), "p=None"),  # type: ignore[arg-type]
-        (lambda: ColorJitter(None), "brightness=None"),  # type: ignore[arg-type]
-        (lambda: ColorJitter(hue="0.1"), "hue='0.1'"),  # type: ignore[arg-type]
-        (lambda: RandomResizedCrop(9, scale=(0.5, 0.1)), "scale="),
-        (lambda: RandomResizedCrop(9, ratio=(0, 1)), "ratio="),
-        (lambda: RandomResizedCrop(9, interpolation="linear"), "interpolation='linear'"),
-        (lambda: RandomResizedCrop(9, scaled_decode=0), "scaled_decode=0"),
-        (lambda: RandomCrop(9, padding=(1, 2, 3)), "padding="),
-        (lambda: Resize((3, 4), max_size=9), "max_size=9"),
-        (lambda: RandomHorizontalFlip(1.5), "p=1.5"),
-        (lambda: ColorJitter(hue=0.7), "hue=0.7"),
-        (lambda: ColorJitter(brightness=(2, 1)), "brightness="),
-        (lambda: Normalize((0,), (0,)), "std="),
-        (lambda: Normalize(MEAN, STD, "int8"), "dtype='int8'"),
-        (lambda: Normalize((1, 2), (1, 2)).makes(Spec((4, 4, 3), "float32", "HWC")), "2 values of mean"),
-        (lambda: Normalize((123.0,), (58.0,)).makes(Spec((4, 4, 3), "uint8", "HWC")), "divide by 255"),
-        (lambda: OneHot(0), "num_classes=0"),
-        (lambda: OneHot(3).makes(Spec((), "float32")), "whole numbers"),
-        (lambda: Normalize((0.5,), (0.5,)).makes(Spec((4, 4, 1), "bool", "HWC")), "needs numbers, not bool"),
-        (lambda: Normalize((0.5,), (0.5,)).makes(Spec((1, 4, 4), "complex64", "CHW")), "needs numbers, not complex64"),
-        (lambda: CenterCrop(3).makes(Spec((3, 9, 9), "uint8", "CHW")), "before ToCHW"),
-        (lambda: RandomCrop(3, fill=0.5).makes(Spec((9, 9, 3), "uint8", "HWC")), "fill=0.5 is not a value of uint8"),
-        (lambda: RandomCrop(3, fill=2).makes(Spec((9, 9, 3), "bool", "HWC")), "fill=2 is not a value of bool"),
-        (lambda: RandomResizedCrop(3).makes(Spec((9, 9, 3), "int64", "HWC")), "not int64"),
-        (lambda: ColorJitter(1).makes(Spec((9, 9, 3), "float32", "HWC")), "uint8"),
-        (lambda: Lambda(3), "a function"),  # type: ignore[arg-type]
-    ],
-)
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: t.RandomResizedCrop(0), "size=0"),
+    (lambda: t.Resize((3, 4), max_size=9), "max_size=9"),
+    (lambda: t.RandomResizedCrop(9, scale=0.5), "scale=0.5"),  # type: ignore[arg-type]
+    (lambda: t.RandomResizedCrop(9, scale=(0.5, 0.1)), "scale="),
+    (lambda: t.RandomResizedCrop(9, ratio=(0, 1)), "ratio="),
+    (lambda: t.RandomResizedCrop(9, interpolation="linear"), "interpolation='linear'"),
+    (lambda: t.RandomResizedCrop(9, scaled_decode=0), "scaled_decode=0"),
+    (lambda: t.RandomCrop(9, padding=(1, 2, 3)), "padding="),
+    (lambda: t.RandomHorizontalFlip("0.5"), "p='0.5'"),  # type: ignore[arg-type]
+    (lambda: t.RandomHorizontalFlip(1.5), "p=1.5"),
+    (lambda: t.ColorJitter(hue=0.7), "hue=0.7"),
+    (lambda: t.ColorJitter(brightness=(2, 1)), "brightness="),
+    (lambda: t.Normalize((0,), (0,)), "std="),
+    (lambda: t.Normalize(MEAN, STD, "int8"), "dtype='int8'"),
+    (lambda: t.Lambda(3), "a function"),  # type: ignore[arg-type]
+    (lambda: t.RandAugment(2, 31), "magnitude=31 must be a whole number between 0 and 30"),
+    (lambda: t.RandomErasing(value="noise"), "value='noise'"),  # type: ignore[arg-type]
+]
+"""Arguments that are refused as soon as a step is made."""
+RGB, PLANES = (9, 9, 3), (3, 9, 9)
+UNFIT: list[tuple[Any, tuple[int, ...], str, Any, str]] = [
+    (t.Normalize((1, 2), (1, 2)), RGB, "float32", "HWC", "2 values of mean"),
+    (t.Normalize((0.5,), (0.5,)), PLANES, "complex64", "CHW", "needs numbers, not complex64"),
+    (t.OneHot(3), (), "float32", "", "whole numbers"),
+    (t.CenterCrop(3), PLANES, "uint8", "CHW", "before ToCHW"),
+    (t.RandomCrop(3, fill=0.5), RGB, "uint8", "HWC", "fill=0.5 is not a value of uint8"),
+    (t.RandomCrop(3, fill=2), RGB, "bool", "HWC", "fill=2 is not a value of bool"),
+    (t.ColorJitter(1), RGB, "float32", "HWC", "uint8"),
+    (t.RandAugment(), (9, 9, 4), "uint8", "HWC", "needs uint8 images of 1 or 3 channels"),
+    (t.RandAugment(), PLANES, "uint8", "CHW", "before ToCHW"),
+    (t.RandAugment(fill=(1, 2)), RGB, "uint8", "HWC", "fill= has 2 values"),
+    (t.RandomErasing(value=0.5), RGB, "uint8", "HWC", "value=0.5 is not a value of uint8"),
+    (t.RandomErasing(value="random"), RGB, "uint8", "HWC", "after Normalize"),
+    (t.RandomErasing(value=(1, 2)), PLANES, "uint8", "CHW", "2 values for images of 3"),
+]
+"""Steps that are refused for images or numbers of this shape, dtype and order of axes."""
+
+
+@pytest.mark.parametrize(("make", "words"), REFUSED)
 def test_nonsense_is_refused_with_its_value(make: Any, words: str) -> None:
-    """An error as soon as the step is made or fitted, that names the argument."""
-    with pytest.raises(UsageError) as raised:
+    """An error as soon as the step is made, that names the argument."""
+    with pytest.raises(UsageError, match=re.escape(words)):
         make()
-    assert words in str(raised.value)
 
 
-def test_numbers_may_be_numpys() -> None:
-    """Sizes, probabilities and factors that come from arrays are as Python's own."""
-    side, half = np.int64(5), np.float32(0.5)
-    pairs: list[tuple[Step, Step]] = [
-        (RandomResizedCrop(side, scale=np.array([0.25, 0.5])), RandomResizedCrop(5, scale=(0.25, 0.5))),  # type: ignore[arg-type]
-        (Resize(side), Resize(5)),  # type: ignore[arg-type]
-        (Resize((side, side)), Resize((5, 5))),  # type: ignore[arg-type]
-        (RandomHorizontalFlip(half), RandomHorizontalFlip(0.5)),  # type: ignore[arg-type]
-        (ColorJitter(half, hue=half), ColorJitter(0.5, hue=0.5)),  # type: ignore[arg-type]
-    ]
-    for one, other in pairs:
-        assert repr(one) == repr(other)
+@pytest.mark.parametrize(("step", "shape", "dtype", "layout", "words"), UNFIT, ids=str)
+def test_a_step_refuses_what_it_is_not_for(
+    step: Any, shape: tuple[int, ...], dtype: str, layout: Any, words: str
+) -> None:
+    """Before anything is read: it says what it needs."""
+    with pytest.raises(UsageError, match=re.escape(words)):
+        step.makes(t.Spec(shape, dtype, layout))
 
 
-def test_a_view_with_gaps_will_do() -> None:
-    """Steps take parts of larger arrays, which have gaps between their rows."""
-    part: Pixels = scene(50, 60)[5:45, 7:55]
-    whole = np.ascontiguousarray(part)
-    for step in (RandomResizedCrop(24), Resize((30, 70)), ColorJitter(0.4, 0.4, 0.4, 0.1), RandomHorizontalFlip(1)):
-        np.testing.assert_array_equal(done(step, part, 3)[0], done(step, whole, 3)[0])
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize(
     "step",
     [
-        RandomCrop(24, padding=9),
-        CenterCrop(24),
-        RandomResizedCrop(24),
-        Resize((24, 24)),
-        *(Resize((24, 24), name) for name in ("bicubic", "lanczos", "nearest", "area")),
-        Fit(24),
-        RandomHorizontalFlip(1),
-        RandomVerticalFlip(1),
-        RandomErasing(1),
+        t.RandomCrop(24, padding=9),
+        t.CenterCrop(24),
+        t.RandomResizedCrop(24),
+        *(t.Resize((24, 24), name) for name in ("bilinear", "bicubic", "lanczos", "nearest", "area")),
+        t.Fit(24),
+        t.RandomHorizontalFlip(1),
+        t.RandomVerticalFlip(1),
+        t.RandomErasing(1),
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("part", ["all", "corner", "center", "mirrored"])
-def test_the_memory_of_the_result_may_hold_the_image(step: Step, part: str, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_the_memory_of_the_result_may_hold_the_image(step: t.Step, dtype: str) -> None:
     """As where the step before has the same result, and a crop between them is a view of it."""
-    memory: NDArray[Any] = scene(24, 24).astype(dtype)
-    places = {"all": memory, "corner": memory[:15, :17], "center": memory[3:20, 4:20], "mirrored": memory[::-1, ::-1]}
-    image = places[part]
-    copied, drawn = image.copy(), step.draw(Random(5), *image.shape[:2])
-    expected = step.apply(copied, drawn)
-    out = memory if expected.shape == memory.shape else None
-    np.testing.assert_array_equal(step.apply(image, drawn, out), expected)
+    for part in (np.s_[:], np.s_[:15, :17], np.s_[3:20, 4:20], np.s_[::-1, ::-1]):
+        memory = scene(24, 24).astype(dtype)
+        image = memory[part]
+        drawn = step.draw(t.Random(5), *image.shape[:2])
+        expected = step.apply(image.copy(), drawn)
+        out = memory if expected.shape == memory.shape else None
+        np.testing.assert_array_equal(step.apply(image, drawn, out), expected)

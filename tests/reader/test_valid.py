@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from running import Packed
 import rawpack_packer
 from rawpack import Buckets, Ranks, Reader, UsageError
 
-WORLDS = (1, 2, 3, 4, 5)
+WORLDS = (1, 2, 3, 5)
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +38,11 @@ def counted(ranks: list[list[dict[str, Any]]], name: str = "index") -> list[int]
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("size", [1, 4, 50])
 @pytest.mark.parametrize("shuffle", [False, True, "block"])
-def test_each_sample_counts_once(reader: Reader, world: int, size: int, shuffle: Any) -> None:
-    """Of all ranks together, and whatever is left for the last step, the samples that are valid are each sample once.
-    The nth batch of all ranks has the same size."""
-    for samples in (1, 3, 23, 24):
-        few = reader.select(range(samples))
-        ranks = ranks_of(few, size, world, shuffle=shuffle)
+def test_each_sample_counts_once(reader: Reader, world: int, shuffle: Any) -> None:
+    """Of all ranks together, valid samples are each sample once; the nth batches have the same size."""
+    for size, samples in product((1, 4, 50), (1, 3, 23, 24)):
+        ranks = ranks_of(reader.select(range(samples)), size, world, shuffle=shuffle)
         assert counted(ranks) == list(range(samples))
         shapes = [[len(batch["index"]) for batch in batches] for batches in ranks]
         assert shapes == [shapes[0]] * world
@@ -55,17 +53,14 @@ def test_each_sample_counts_once(reader: Reader, world: int, size: int, shuffle:
 @pytest.mark.parametrize("way", WAYS)
 def test_with_workers(reader: Reader, way: str) -> None:
     """The same with any workers; a batch of a resumed epoch says what it said before."""
-    few = reader.select(range(23))
-    for rank in range(3):
-        options: dict[str, Any] = {"shuffle": True, "ranks": (rank, 3), "fields": ["image"], **WAYS[way]}
-        batches = few.batches(4, **options)
-        whole = [(batch["index"].tolist(), batch["valid"].tolist()) for batch in batches]
-        assert "valid: bool 4" in repr(batches)
-        resumed = few.batches(4, **options)
-        next(iter(batches))
-        state = batches.state_dict()
-        resumed.load_state_dict(state | {"epoch": 0})
-        assert [(batch["index"].tolist(), batch["valid"].tolist()) for batch in resumed] == whole[1:]
+    options: dict[str, Any] = {"shuffle": True, "ranks": (2, 3), "fields": ["image"], **WAYS[way]}
+    batches, resumed = (reader.select(range(23)).batches(4, **options) for _ in range(2))
+    whole = [(batch["index"].tolist(), batch["valid"].tolist()) for batch in batches]
+    assert "valid: bool 4" in repr(batches)
+    assert not all(whole[-1][1])
+    next(iter(batches))
+    resumed.load_state_dict(batches.state_dict() | {"epoch": 0})
+    assert [(batch["index"].tolist(), batch["valid"].tolist()) for batch in resumed] == whole[1:]
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -87,7 +82,7 @@ def test_clips_and_mixes(reader: Reader, frames: Path, world: int) -> None:
     assert counted(ranks_of(mix, 4, world)) == sorted(row for batch in alone for row in batch["index"].tolist())
 
 
-@pytest.mark.parametrize("shuffle", [False, True, "block"])
+@pytest.mark.parametrize("shuffle", [False, "block"])
 @pytest.mark.parametrize("fields", [None, ["label"], ["valid", "label"]])
 def test_it_comes_where_ranks_pad(reader: Reader, shuffle: Any, fields: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every batch of an epoch that ranks fill up has it, unnamed, all True where nothing was added: with one rank too,
@@ -96,9 +91,7 @@ def test_it_comes_where_ranks_pad(reader: Reader, shuffle: Any, fields: Any, mon
         monkeypatch.delenv(name, raising=False)
     options: dict[str, Any] = {"shuffle": shuffle, "fields": fields, "workers": 0}
     for ranks in ("auto", (0, 1), (1, 2), Ranks(3, 4), Ranks("auto", last="pad")):
-        batches = reader.batches(10, ranks=ranks, **options)
-        assert "valid: bool 10" in repr(batches)
-        *full, last = list(batches)
+        *full, last = list(reader.batches(10, ranks=ranks, **options))
         assert full
         assert all(batch["valid"].all() for batch in full)
         assert last["valid"].all() == (ranks not in ((1, 2), Ranks(3, 4)))
@@ -112,11 +105,8 @@ def test_it_comes_where_ranks_pad(reader: Reader, shuffle: Any, fields: Any, mon
 def test_it_comes_by_name(reader: Reader) -> None:
     """Without ranks, batches have no such field unless it is named; a name that no store has is still refused."""
     assert "valid" not in next(iter(reader.batches(4, workers=0)))
-    assert set(next(iter(reader.batches(4, workers=0, fields=["valid"])))) == {"valid", "index"}
-    for named in ({"valid": 0}.keys(), {"valid"}, iter(["valid"]), np.array(["valid"])):
+    for named in (["valid"], {"valid": 0}.keys(), {"valid"}, iter(["valid"]), np.array(["valid"])):
         fields: Any = named
         assert set(next(iter(reader.batches(4, workers=0, fields=fields)))) == {"valid", "index"}
     with pytest.raises(UsageError, match="there is no field 'valide'"):
         reader.batches(4, fields=["valide"])
-    kept = reader.select(range(5)).batches(4, workers=0, ranks=Ranks(1, 2, last="keep"), fields=["valid"])
-    assert [batch["valid"].tolist() for batch in kept] == [[True, True]]

@@ -82,11 +82,8 @@ def test_of_all_images_that_can_have_one_and_of_no_other_field(tmp_path: Path) -
     rawpack.pack([sample], tmp_path / "s", format="lmdb", size="keep", fields=kinds, workers=0)
     assert tree(tmp_path / "s")["features"] == ["several-images", "value-ranges"]
     assert tree(tmp_path / "s")["ranges"] == {"depth": [700, 700]}
-    del sample["depth"]
-    rawpack.pack([sample], tmp_path / "plain", fields={"mask": "mask"}, size="keep", workers=0)
     rawpack.pack(np.full((2, 3, 3), np.nan), tmp_path / "empty", workers=0)
-    for store in (tmp_path / "plain", tmp_path / "empty"):
-        assert not {"features", "ranges"} & set(tree(store))
+    assert not {"features", "ranges"} & set(tree(tmp_path / "empty"))
 
 
 def test_stores_made_of_stores_have_the_range_of_their_samples(tmp_path: Path) -> None:
@@ -108,17 +105,15 @@ def test_stores_made_of_stores_have_the_range_of_their_samples(tmp_path: Path) -
     assert not {"features", "ranges"} & set(tree(tmp_path / "high"))
 
 
-@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("dtype", ["int16", "uint32", "float16", "float64"])
 def test_where_it_is_not_clear_what_becomes_1_it_is_asked(dtype: str, tmp_path: Path) -> None:
     """Whole numbers below half of the greatest of their dtype, and floats above 2. The error has the next 2^n - 1, and
     never the value that was seen. With it, or any other number, values are divided by that."""
     floats = dtype[0] == "f"
     half = 2 if floats else np.iinfo(dtype).max // 2
     cases = {256: 511, 4010: 4095, **({1000.5: 1023} if floats else {half: half, 1: 1})}
-    for number, (greatest, cure) in enumerate(cases.items()):
-        if not floats and greatest > half:
-            continue
-        data, store = images(dtype, greatest), tmp_path / str(number)
+    for greatest, cure in cases.items():
+        data, store = images(dtype, greatest), tmp_path / str(cure)
         rawpack.pack(data, store, workers=0)
         for name, step in STEPS.items():
             with pytest.raises(UsageError, match=rf"such as scale={cure}\b.*train and val") as refused:
@@ -146,61 +141,41 @@ def test_it_is_asked_wherever_the_step_is(tmp_path: Path) -> None:
 
 
 def test_stores_without_ranges_are_asked_by_64_samples(tmp_path: Path) -> None:
-    """Spread over the whole store, and only where a step scales. Where the range is noted, no sample is read."""
+    """Spread over the whole store. Where the range is noted, no sample is read."""
     store = tmp_path / "s"
     rawpack.pack(
         np.arange(500).astype(np.uint16)[:, None, None, None] + np.zeros((5, 4, 3), np.uint16), store, workers=0
     )
     with mock.patch.object(Stores, "value", autospec=True, side_effect=Stores.value) as read:
-        for rows, steps in ((0, [ConvertImageDtype()]), (0, [ToCHW()]), (64, [ConvertImageDtype()])):
-            if rows:
-                change(store, features=None, ranges=None)
-            read.reset_mock()
-            if len(steps) == 1 and isinstance(steps[0], ToCHW):
-                Reader(store).batches(8, workers=0, transform=steps)
-            else:
-                with pytest.raises(UsageError, match="scale=511"):
-                    Reader(store).batches(8, workers=0, transform=steps)
-            asked = [call.args[2] for call in read.call_args_list]
-            assert len(set(asked)) == rows
-            assert not rows or (min(asked), max(asked)) == (0, 499)
+        for rows in (set[int](), {0, 499}):
+            with pytest.raises(UsageError, match="scale=511"):
+                made(store, ConvertImageDtype())
+            asked = {call.args[2] for call in read.call_args_list}
+            assert (len(asked), {*sorted(asked)[:1], *sorted(asked)[-1:]}) == (64 if rows else 0, rows)
+            change(store, features=None, ranges=None)
 
 
 @pytest.mark.parametrize(
-    "ranges",
+    "changed",
     [
-        {},
-        {"key": [0, 1]},
-        {"other": [0, 1]},
-        {"image": [1, 0]},
-        {"image": [0]},
-        {"image": [0, "1"]},
-        {"image": [0, 10**400]},
-        {"image": [float("nan"), 1]},
-        {"image": [0, float("inf")]},
+        *({"ranges": {name: [0, 1]}} for name in ("key", "other")),
+        *({"ranges": {"image": pair}} for pair in ([1, 0], [0], [0, "1"], [0, 10**400], [float("nan"), 1])),
+        {"ranges": {}},
+        {"ranges": None},
+        {"features": None},
     ],
     ids=str,
 )
-def test_a_range_that_is_none_is_damage(ranges: Any, tmp_path: Path) -> None:
-    """It is of an image that can have one, finite, from the least to the greatest value."""
+def test_a_range_that_is_none_is_damage(changed: Any, tmp_path: Path) -> None:
+    """It is of an image that can have one, finite, from least to greatest, and comes with its feature."""
     store = tmp_path / "s"
     rawpack.pack(images("float32", 1), store, workers=0)
-    change(store, ranges=ranges)
+    change(store, **changed)
     with pytest.raises(DamagedStoreError):
         Reader(store)
 
 
-@pytest.mark.parametrize("missing", ["features", "ranges"])
-def test_the_feature_and_the_ranges_come_together(missing: str, tmp_path: Path) -> None:
-    """So that readers of older versions refuse the store by name."""
-    rawpack.pack(images("float32", 1), tmp_path / "s", workers=0)
-    change(tmp_path / "s", **{missing: None})
-    with pytest.raises(DamagedStoreError, match="its features are"):
-        Reader(tmp_path / "s")
-
-
-@pytest.mark.parametrize("scale", [255, 100, 510.0, 1])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("dtype", "scale"), [("float16", 255), ("float32", 100), ("float32", 1), ("float64", 510.0)])
 def test_bytes_are_divided_by_it_too(dtype: str, scale: float, tmp_path: Path) -> None:
     """As a table, and as the arithmetic of a device."""
     data = np.arange(240, dtype=np.uint8).reshape(4, 5, 4, 3)
@@ -219,15 +194,16 @@ def test_bytes_are_divided_by_it_too(dtype: str, scale: float, tmp_path: Path) -
 
 def test_a_scale_that_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     """No number above 0; one that no value of the dtype comes near; and a mean of values that were not divided."""
-    for bad in (0, -1, float("nan"), float("inf"), "255"):
+    for bad in (0, float("nan"), "255"):
         with pytest.raises(UsageError, match=r"scale=.* must be a number above 0"):
             ConvertImageDtype(scale=bad)  # type: ignore[arg-type]
-    for dtype, most in (("uint8", 255), ("int32", 255)):
-        rawpack.pack(images(dtype, most), tmp_path / dtype, workers=0)
-    with pytest.raises(UsageError, match=r"uint8 has no such values: .*fields="):
-        made(tmp_path / "uint8", ConvertImageDtype(scale=4095))
-    with pytest.raises(UsageError, match=r"divided by 255 first.*divide by 255, mean="):
-        made(tmp_path / "int32", Normalize((123.675,), (58.395,), scale=255))
-    with pytest.raises(UsageError, match=r"divide by 4095, mean=\(0.4884,\)"):
-        made(tmp_path / "int32", Normalize((2000,), (0.2,), scale=4095))
+    for dtype in ("uint8", "int32"):
+        rawpack.pack(images(dtype, 255), tmp_path / dtype, workers=0)
+    for dtype, step, words in (
+        ("uint8", ConvertImageDtype(scale=4095), r"uint8 has no such values: .*fields="),
+        ("int32", Normalize((123.675,), (58.395,), scale=255), r"divided by 255 first.*divide by 255, mean="),
+        ("int32", Normalize((2000,), (0.2,), scale=4095), r"divide by 4095, mean=\(0.4884,\)"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            made(tmp_path / dtype, step)
     assert made(tmp_path / "int32", Normalize((123.675,), (58.395,), scale=1)).std() > 1

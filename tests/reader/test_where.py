@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import cv2
 import numpy as np
 import pytest
 import running
+from draws import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,36 +62,24 @@ def _chosen(reader: Reader, text: str) -> list[int]:
 @pytest.mark.parametrize(
     "text",
     [
-        "score > 0.5",
         "score == 0.7",
         "score >= 0.7 and label in (0, 2)",
         "0.2 < score <= 0.6",
-        "not flag or small < 100",
         "flag == True",
-        "flag",
-        "label not in [0, 1] and not (small % 2 == 0)",
-        "small + small > 300",
         "small - 200 > 0",
-        "-small > -30",
         "small // 7 == 3 or small / 2 == 5.5",
-        "big % 1000 == big % 10",
         "big > 4611686018427387903 - 4000000000000000000",
         "big == {big}",
-        "big != {big}",
         "big in (1.5, {big})",
         "small in {{163, 155.0, 1000, -1}}",
         "small > -1 and small < 100000000000000000000",
-        "caption == 'a cat'",
         "caption in ('CAT', '')",
-        "'cat' in caption",
         "'é' in caption or caption.startswith('two') or caption.endswith('CAT')",
         "caption < 'b'",
         "len(points) > 1",
-        "len(caption) == 5",
         "abs(corner[0]) > 2 and corner[-1] != corner[1]",
         "label != 0 and 100 // label == 50",
         "flag and len('ab') == 2",
-        "1 < 2",
         "index >= 10 and index % 3 == 0",
     ],
 )
@@ -137,7 +127,7 @@ def test_it_chooses_among_what_was_selected(reader: Reader) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(120), deadline=None)
 def test_any_condition_chooses_what_python_would(
     reader: Reader, samples: list[dict[str, Any]], data: st.DataObject
 ) -> None:
@@ -149,7 +139,7 @@ def test_any_condition_chooses_what_python_would(
         max_leaves=4,
     )
     compared = st.tuples(number, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), number).map(" ".join)
-    among = st.tuples(number, st.lists(number.filter(lambda text: text.lstrip("-").isdigit()), min_size=1)).map(
+    among = st.tuples(number, st.lists(st.sampled_from(["3", "-7", "1000"]), min_size=1)).map(
         lambda parts: f"{parts[0]} in [{', '.join(parts[1])}]"
     )
     condition = st.recursive(
@@ -171,36 +161,23 @@ def test_any_condition_chooses_what_python_would(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is not a condition"),
-        ("score >", "is not a condition"),
         ("label = 3", "write == to compare"),
-        ("score", "'score' is a number, where a condition is needed"),
-        ("score and flag", "'score' is a number"),
+        ("score and flag", "'score' is a number, where a condition is needed"),
         ("skore > 1", "'skore' is no field of the store, which has label, score"),
         ("image > 1", "'image' is image data in shards"),
-        ("label == 'bird'", "has no class of the store: 'bird'"),
-        ("label in ('cat', 'bird')", "'bird'"),
+        ("label in ('cat', 'bird')", "has no class of the store: 'bird'"),
         ("caption == 3", "compares a text with a number"),
         ("small in ('a',)", "looks for a number in a list with a text"),
-        ("3 in caption", "looks for a number in a text"),
-        ("corner > 1", "'corner' is a field of several numbers"),
         ("corner[3] > 1", "is no number: corner has shape (3,)"),
         ("corner[small] > 1", "'small' must be a number or a text that is written out"),
-        ("points == 1", "'points' is a ragged field"),
         ("flag is True", "use == or !="),
         ("flag == 1", "compares a condition with a number"),
-        ("small in (label, 1)", "'label' must be a number or a text that is written out"),
         ("big * 1000 > 0", "has whole numbers that are too large"),
         ("2 ** 100 > small", "is not allowed"),
         ("__import__('os').system('true')", "is not allowed"),
         ("caption.__class__ == 1", "is not allowed"),
-        ("(lambda: flag)()", "is not allowed"),
-        ("len(caption, 1) > 1", "is not allowed"),
         ("len(key='a') > 1", "is not allowed"),
         ("caption.startswith(caption)", "must be a number or a text"),
-        ("caption.startswith(3)", "needs a text between its parentheses"),
-        ("None == caption", "is not allowed"),
-        ("flag; flag", "is not a condition"),
         ("flag\x00", "is not a condition"),
         ("(" * 3000 + "flag" + ")" * 3000, "is not a condition"),
         ("not " * 2000 + "flag", "too many parts inside one another"),
@@ -208,20 +185,12 @@ def test_any_condition_chooses_what_python_would(
     ],
 )
 def test_it_refuses_by_name(reader: Reader, text: str, words: str) -> None:
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=f"^where=.*{re.escape(words)}"):
         reader.select(where=text)
-    assert words in str(refused.value)
-    assert str(refused.value).startswith("where=")
-
-
-def test_it_is_one_way_to_select(reader: Reader) -> None:
-    with pytest.raises(UsageError, match="select\\(\\) takes one of"):
-        reader.select([1], where="flag")
-    with pytest.raises(UsageError, match="as text"):
-        reader.select(where=3)  # type: ignore[arg-type]
 
 
 def test_subset_and_bench_share_it(reader: Reader, samples: list[dict[str, Any]], tmp_path: Path) -> None:
+    """And name their option where it is wrong, or chooses nothing."""
     store = reader._samples.asked.paths[0]
     text, few = "small < 128 and label != 'dog'", tmp_path / "few"
     expected = [one["small"] for one in samples if one["small"] < 128 and one["label"] != 1]
@@ -234,19 +203,16 @@ def test_subset_and_bench_share_it(reader: Reader, samples: list[dict[str, Any]]
         "bench", "--json", "--where", text, "--rounds", 1, "--seconds", 0.01, "--no-cold", "--workers", 0, store
     )
     assert json.loads(timed.out)["stores"][0]["samples"] == len(expected)
-
-
-@pytest.mark.parametrize("text", ["skore > 1", "small > 300"])
-def test_the_command_names_its_option(reader: Reader, tmp_path: Path, text: str) -> None:
-    store = reader._samples.asked.paths[0]
-    asked = ("--where", text, store)
-    subset, bench = running.run_here("subset", *asked, tmp_path / "few"), running.run_here("bench", *asked)
-    assert (subset.code, bench.code) == (2, 2)
-    assert f"--where '{text}'" in bench.err
-    assert not (tmp_path / "few").exists()
-    if "skore" in text:
-        assert f"--where '{text}': 'skore' is no field" in subset.err
-        with pytest.raises(UsageError, match="where='skore > 1': 'skore' is no field"):
-            rawpack.subset(store, tmp_path / "few", where=text)
-    else:
-        assert "no sample of" in subset.err
+    for text, words in (("skore > 1", "--where 'skore > 1': 'skore' is no field"), ("small > 300", "no sample of")):
+        asked = ("--where", text, store)
+        subset, bench = running.run_here("subset", *asked, tmp_path / "none"), running.run_here("bench", *asked)
+        assert (subset.code, bench.code) == (2, 2)
+        assert words in subset.err
+        assert f"--where '{text}'" in bench.err
+        assert not (tmp_path / "none").exists()
+    with pytest.raises(UsageError, match="where='skore > 1': 'skore' is no field"):
+        rawpack.subset(store, tmp_path / "none", where="skore > 1")
+    with pytest.raises(UsageError, match="select\\(\\) takes one of"):
+        reader.select([1], where="flag")
+    with pytest.raises(UsageError, match="as text"):
+        reader.select(where=3)  # type: ignore[arg-type]

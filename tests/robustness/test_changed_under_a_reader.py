@@ -82,14 +82,13 @@ def store(sound: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="where a mapped file cannot be written over, nobody does")
-@pytest.mark.parametrize("change", ["truncate", "overwrite", "column"])
 @pytest.mark.parametrize(
-    ("when", "options"),
+    ("change", "when", "options"),
     [
-        ("epoch", {"workers": 0}),
-        ("epoch", {"workers": Workers(2, backend="thread")}),
-        ("batch", {"workers": 0}),
-        ("sample", {}),
+        ("column", "epoch", {"workers": 0}),
+        ("truncate", "epoch", {"workers": Workers(2, backend="thread")}),
+        ("overwrite", "batch", {"workers": 0}),
+        ("truncate", "sample", {}),
     ],
 )
 def test_a_file_written_over_in_place_is_an_error_and_not_the_end_of_the_process(
@@ -170,8 +169,10 @@ def test_files_are_compared_whenever_a_batch_is_handed_out(
         next(batches)
 
 
-@pytest.mark.parametrize("change", ["rename", "remove", "touch"])
-@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": Workers(2, backend="thread")}], ids=str)
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [("rename", {"workers": 0}), ("remove", {"workers": Workers(2, backend="thread")}), ("touch", {"workers": 0})],
+)
 def test_a_file_replaced_removed_or_touched_goes_on_being_read(
     store: Path, change: str, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,10 +196,7 @@ def test_a_file_replaced_removed_or_touched_goes_on_being_read(
     assert np.array_equal(reader[3]["image"], before[3])
 
 
-@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": Workers(2, backend="thread")}], ids=str)
-def test_a_store_packed_anew_is_not_mixed_with_the_one_that_was_opened(
-    store: Path, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_a_store_packed_anew_is_not_mixed_with_the_one_that_was_opened(store: Path, tmp_path: Path) -> None:
     """Where other images of the same size are under the name of a shard that was looked at, but not read in batches, no
     batch has them with the labels of before: an error names the file."""
     reader = Reader(store)
@@ -209,7 +207,7 @@ def test_a_store_packed_anew_is_not_mixed_with_the_one_that_was_opened(
     for file in other.glob("shard-*"):
         file.replace(store / file.name)
     with pytest.raises(WorkerError, match=r"DamagedStoreError: .*shard-00000\.npy is not the file that was packed"):
-        list(reader.batches(8, **options))
+        list(reader.batches(8, workers=0))
     assert np.array_equal(reader[0]["image"], before)
 
 

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,15 @@ import pytest
 from folders import flip
 from forked import Forks
 from pictures import picture, save
-from reading import Truth, script
+from reading import Truth
 from running import command, environment
 
 import rawpack_packer
 from rawpack_packer.api import verify
 
 ALL = "<&- >&- 2>&-"
-CLOSED = ("<&-", ">&-", "2>&-", ALL)
-"""What a shell is told, to close each stream and all of them."""
+CLOSED = (">&-", "2>&-", ALL)
+"""What a shell is told, to close a stream and all of them."""
 IMAGES = 8
 
 
@@ -45,10 +44,14 @@ def store(images: Path) -> Path:
 def closed(forks: Forks, streams: str, *words: object) -> tuple[int, str, str]:
     """Exit code, output and errors of the command with these streams closed: all of them by a shell that starts it, one
     by a process that has loaded rawpack."""
-    if streams == ALL:
-        return by_a_shell(streams, *command(), *words)
-    ran = forks.command(*words, before=closing(streams))
-    return ran.code, ran.out, ran.err
+    if streams != ALL:
+        ran = forks.command(*words, before=closing(streams))
+        return ran.code, ran.out, ran.err
+    shell = subprocess.run(
+        ["sh", "-c", f"exec {shlex.join(map(str, [*command(), *words]))} {streams}"],
+        capture_output=True, text=True, timeout=100, env=environment(), check=False,
+    )  # fmt: skip
+    return shell.returncode, shell.stdout, shell.stderr
 
 
 def closing(streams: str) -> str:
@@ -60,27 +63,15 @@ def closing(streams: str) -> str:
     return code
 
 
-def by_a_shell(streams: str, *words: object) -> tuple[int, str, str]:
-    """The same of a program that a shell starts."""
-    ran = subprocess.run(
-        ["sh", "-c", f"exec {shlex.join(map(str, words))} {streams}"],
-        capture_output=True, text=True, timeout=100, env=environment(), check=False,
-    )  # fmt: skip
-    return ran.returncode, ran.stdout, ran.stderr
-
-
 def python(forks: Forks, streams: str, folder: Path, text: str) -> Any:
-    """Run a script with these streams closed, as `closed` does; what it left in `found`, or its traceback."""
+    """Run a script with these streams closed; what it left in `found`, or its traceback."""
     left = folder / "found.json"
     code = (
         "import json, os, sys, traceback\nfound = None\ntry:\n"
         + "".join(f"    {line}\n" for line in text.splitlines())
         + f"except BaseException:\n    found = traceback.format_exc()\njson.dump(found, open({str(left)!r}, 'w'))\n"
     )
-    if streams == ALL:
-        assert by_a_shell(streams, sys.executable, script(folder, code))[0] == 0
-    else:
-        assert forks.run(closing(streams) + code).code == 0
+    assert forks.run(closing(streams) + code).code == 0
     return json.loads(left.read_text())
 
 
@@ -118,13 +109,6 @@ def test_workers_start_where_a_file_has_the_number_of_a_stream(forks: Forks, sto
     assert links == [os.devnull] * 3
 
 
-def test_a_bar_that_cannot_be_shown(forks: Forks, store: Path, tmp_path: Path) -> None:
-    """A progress bar that has nowhere to go stops nobody."""
-    copy = str(tmp_path / "copy")
-    text = f"import rawpack\nrawpack.pack({str(store)!r}, {copy!r}, size=16, progress=True)"
-    assert python(forks, "2>&-", tmp_path, f"{text}\nfound = len(rawpack.Reader({copy!r}))") == IMAGES
-
-
 @pytest.mark.parametrize("form", ["memmap", "hdf5", "lmdb"])
 def test_what_libraries_print_gets_into_no_file(forks: Forks, form: str, tmp_path: Path) -> None:
     """A store that such a process packs by itself holds its images, and not what C libraries print to descriptors."""
@@ -142,9 +126,7 @@ class Noisy:
         return {{"image": np.full((16, 16, 3), i, np.uint8), "label": i}}
 rawpack.pack(Noisy(), {str(tmp_path / "store")!r}, format={form!r}, size=16, workers=0)
 """
-    # Those of C libraries in forks, which close them before any file of the store is opened.
-    # A shell starts one of them.
-    assert python(forks, ALL if form == "memmap" else f" {ALL}", tmp_path, text) is None
+    assert python(forks, ALL, tmp_path, text) is None
     assert verify(tmp_path / "store") == []
     if form == "memmap":
         assert np.array_equal(Truth(tmp_path / "store").images[:, 0, 0, 0], np.arange(70))
@@ -174,11 +156,3 @@ def test_exit_codes_stay(forks: Forks, streams: str, images: Path, store: Path, 
     shutil.copytree(store, damaged)
     flip(damaged / "shard-00000.npy", -1)
     assert closed(forks, streams, "inspect", "--verify", damaged)[0] == 1
-
-
-def test_plan_runs(forks: Forks, images: Path) -> None:
-    """`plan`, which has processes of its own, finds its recommendation."""
-    asked = ["plan", "-f", "memmap", "-s", 16, "--compression", "none", "--workers", 1, "--budget", "1s", images]
-    code, out, err = closed(forks, "<&- 2>&-", *asked)
-    assert (code, err) == (0, "")
-    assert "Recommended: memmap 16" in out

@@ -7,25 +7,20 @@ RAWPACK_SEED repeats the draws of a run that failed.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import random
 import signal
-import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from urllib.parse import parse_qs, urlsplit
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
-import running
 from forked import COMMAND, Forks, forks
-from running import command, environment
+from running import environment
 from store_server import find_by_itself, serving
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
@@ -92,57 +87,22 @@ class Run:
         self,
         kill: tuple[float, signal.Signals, random.Random | None] | None = None,
         at: tuple[str, int, signal.Signals] | None = None,
-        *,
-        whole: bool = False,
     ) -> Ran:
         """Run the line. kill: after so many seconds, by which signal; a child that is drawn, or, for None, itself. at:
-        itself, in which stage of it, at which step, by which signal: see `killed_at`. whole: in a new Python, which
-        nobody needs who knows how it loads rawpack, and has no page to look at."""
-        words, before, code, last_words = command(), list[str](), COMMAND, self.folder / "last words"
+        itself, in which stage of it, at which step, by which signal: see `killed_at`."""
+        before, code, last_words = list[str](), COMMAND, self.folder / "last words"
         if at is not None:
-            program = str(Path(__file__).parents[1] / "support" / "killed_at.py")
             before = [at[0], str(at[1]), at[2].name, str(self.scene.root), str(last_words)]
-            words, code = [sys.executable, program, *before], "import killed_at\nkilled_at.main()"
-        start = monotonic()
-        if whole or SOAK or self.words[0] == "view":
-            ran, killed, itself = self._in_a_new_python(words, kill)
-        else:
-            killed, itself = "", False
-            with self.forks.started(code, *before, *self.words, **self._variables()) as fork:
-                if kill is not None and not fork.ends_within(kill[0]):
-                    killed, itself = self._send(fork.pid, kill[1], kill[2])
-                ran = fork.wait()
+            code = "import killed_at\nkilled_at.main()"
+        start, killed, itself = monotonic(), "", False
+        with self.forks.started(code, *before, *self.words, **self._variables()) as fork:
+            if kill is not None and not fork.ends_within(kill[0]):
+                killed, itself = self._send(fork.pid, kill[1], kill[2])
+            ran = fork.wait()
         if at is not None and last_words.exists():
             killed, itself = at[2].name, True
             last_words.unlink()
         return Ran(ran.code, ran.out, ran.err, monotonic() - start, killed, itself)
-
-    def _in_a_new_python(
-        self, words: list[str], kill: tuple[float, signal.Signals, random.Random | None] | None
-    ) -> tuple[running.Ran, str, bool]:
-        """How it ended, which signal was sent, and whether to itself."""
-        process = subprocess.Popen(
-            [*words, *self.words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            encoding="utf-8", env=environment(**self._variables()),
-        )  # fmt: skip
-        try:
-            looks = threading.Thread(target=look, args=(process, kill is None)) if self.words[0] == "view" else None
-            if looks is not None:
-                looks.start()
-            killed, itself = "", False
-            if kill is not None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(kill[0])
-                if process.poll() is None:
-                    killed, itself = self._send(process.pid, kill[1], kill[2])
-            if looks is not None:
-                looks.join(ENDS_S)
-                if not itself:
-                    process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=ENDS_S)
-        finally:
-            process.kill()
-        return running.Ran(process.returncode, out, err), killed, itself
 
     def _send(self, pid: int, number: signal.Signals, dice: random.Random | None) -> tuple[str, bool]:
         try:
@@ -169,26 +129,6 @@ class Run:
                     yield process
 
 
-def look(process: subprocess.Popen[str], whole: bool) -> None:
-    """Look at a page that is served: samples, pictures, a batch. whole: nobody kills it meanwhile."""
-    assert process.stdout is not None
-    address = urlsplit(process.stdout.readline().strip())
-    if not address.port:
-        assert not whole
-        return
-    cookie = f"rawpack-{address.port}={parse_qs(address.query)['token'][0]}"
-    for path in ("/", "/api/stores", "/image?row=0", "/image?row=69&store=1", "/api/batch?batch=16"):
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=ENDS_S)
-            with contextlib.closing(connection):
-                connection.request("GET", path, headers={"Cookie": cookie})
-                answer = connection.getresponse()
-                answer.read()
-        except OSError:
-            return
-        assert answer.status == 200 or not whole, (path, answer.status)
-
-
 def shared_memory() -> set[Path]:
     """Named files of shared memory that nobody has open or mapped."""
     names = {path for path in Path("/dev/shm").glob("*") if path.is_file()}
@@ -212,28 +152,28 @@ class Kills:
 
     def __init__(self, scene: Scene, folder: Path, forks: Forks) -> None:
         self.scene, self.folder, self.forks, self._numbers = scene, folder, forks, iter(range(1_000_000))
-        self._undisturbed: dict[tuple[str, bool], Undisturbed] = {}
+        self._undisturbed: dict[str, Undisturbed] = {}
 
     def run(self, line: str) -> Run:
         return Run(self.scene, line, self.folder / f"{next(self._numbers)}", self.forks)
 
-    def undisturbed(self, line: str, *, whole: bool = False) -> Undisturbed:
-        if (line, whole) not in self._undisturbed:
+    def undisturbed(self, line: str) -> Undisturbed:
+        if line not in self._undisturbed:
             run = self.run(line)
-            ran = run(whole=whole)
+            ran = run()
             assert ran.code == (1 if "@damaged" in line and line.startswith("inspect") else 0), (line, ran)
             assert run.left() == [], line
-            self._undisturbed[line, whole] = Undisturbed(ran, self.scene.results(run.results))
-        return self._undisturbed[line, whole]
+            self._undisturbed[line] = Undisturbed(ran, self.scene.results(run.results))
+        return self._undisturbed[line]
 
-    def kill(self, line: str, dice: random.Random, *, whole: bool = False) -> None:
+    def kill(self, line: str, dice: random.Random) -> None:
         """Run a line, kill it in time, and run it again."""
-        wanted = self.undisturbed(line, whole=whole)
+        wanted = self.undisturbed(line)
         share, child = dice.uniform(0.2, 1), dice if dice.random() < 0.2 else None
         number = dice.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
         for _ in range(8):
             run = self.run(line)
-            ran = run((share * wanted.ran.seconds, number, child), whole=whole)
+            ran = run((share * wanted.ran.seconds, number, child))
             if ran.killed:
                 break
             share *= 0.7  # the machine is less busy than it was
@@ -269,9 +209,7 @@ class Kills:
     def _check_killed(self, run: Run, ran: Ran, wanted: Undisturbed, drawn: str) -> None:
         if ran.itself:
             number = signal.Signals[ran.killed]
-            # Where Python is interrupted before it has reached a line of ours, it may end with 1.
-            before = ran.killed == "SIGINT" and ran.err.endswith("KeyboardInterrupt\n") and "rawpack" not in ran.err
-            assert ran.code in {-number, 128 + number, wanted.ran.code} or (before and ran.code == 1), drawn
+            assert ran.code in {-number, 128 + number, wanted.ran.code}, drawn
         else:
             assert ran.code in (0, 1, wanted.ran.code), drawn
             if ran.code == 0:
@@ -314,14 +252,15 @@ def kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kills]:
 
 
 STAGES = ("scan", "table")
+KILLED = tuple(line for line in LINES if not line.startswith("view"))
+"""All but the one that ends only when it is interrupted."""
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(6))
 def test_six_kills(kills: Kills, number: int) -> None:
-    """Of six command lines that are drawn, the first as a new Python."""
-    line = random.Random(SEED).sample(LINES, 6)[number]
-    kills.kill(line, random.Random(f"{SEED} {number}"), whole=number == 0)
+    """Of six command lines that are drawn."""
+    kills.kill(random.Random(SEED).sample(KILLED, 6)[number], random.Random(f"{SEED} {number}"))
 
 
 @pytest.mark.timeout(600)
@@ -343,7 +282,7 @@ def test_twenty_kills_in_each_scan(kills: Kills, stage: str, line: str, number: 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", KILLED)
 @pytest.mark.parametrize("number", range(10))
 def test_ten_kills_of_each(kills: Kills, line: str, number: int) -> None:
     kills.kill(line, random.Random(f"{SEED} {line} {number}"))

@@ -8,26 +8,19 @@ import gc
 import itertools
 import multiprocessing
 import pickle
-import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import pytest
 from reading import WAYS, Truth, nothing_left, rows_of, run_script, script
 from running import Packed
 
-from rawpack import Balanced, Ranks, Reader, UsageError, Workers
+from rawpack import Reader, UsageError, Workers
 
 BATCH = 8
-
-
-@pytest.fixture
-def copy(store: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(store, tmp_path / "copy"))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +45,7 @@ print(len(reader))
 
 @pytest.mark.parametrize(
     ("end", "backend"),
-    [("at exit", "process"), ("in a daemon thread", "thread"), ("in a daemon thread", "process")],
+    [("at exit", "process"), ("in a daemon thread", "thread")],
 )
 def test_programs_that_end_while_they_read(store: Path, tmp_path: Path, end: str, backend: str) -> None:
     """They end with code 0, and say nothing."""
@@ -137,14 +130,15 @@ def _labels(pickled: bytes, row: int) -> list[int]:
     return [*next(iter(reader.batches(4, workers=1)))["label"].tolist(), int(reader[row]["label"])]
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_pools_of_the_user(store: Path, method: str) -> None:
-    """A pickled reader reads in their processes, also with workers of its own."""
-    reader = Reader(store)
+    """A pickled selection, which is small, reads in their processes, also with workers of its own."""
+    reader = Reader(store).select(range(70, 20, -2))
     next(iter(reader.batches(4, workers=Workers(1, backend="process"))))
-    labels = Truth(store).labels.tolist()
+    labels, pickled = Truth(store).labels[70:20:-2].tolist(), pickle.dumps(reader)
+    assert len(pickled) < 4096
     with multiprocessing.get_context(method).Pool(1) as pool:
-        assert pool.apply(_labels, (pickle.dumps(reader), 7)) == [*labels[:4], labels[7]]
+        assert pool.apply(_labels, (pickled, 7)) == [*labels[:4], labels[7]]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -167,61 +161,15 @@ def test_a_coroutine_that_is_left(store: Path, way: str) -> None:
 
 
 def test_odd_numbers(store: Path) -> None:
-    """Epochs far away, batches larger than the store, more ranks than samples, selections and epochs of nothing."""
+    """Batches larger than the store, more ranks than samples, and selections of nothing."""
     reader = Reader(store)
     count = len(reader)
-    batches = reader.batches(BATCH, shuffle=True, workers=0)
-    batches.set_epoch(10**12)
-    assert sorted(rows_of(batches)) == list(range(count))
-    assert batches.state_dict()["epoch"] == 10**12 + 1
     assert [len(batch["index"]) for batch in reader.batches(100_000, workers=0)] == [count]
     ranks = [reader.batches(BATCH, workers=0, ranks=(rank, 2 * count)) for rank in range(2 * count)]
     steps = [[batch["index"][batch["valid"]].tolist() for batch in one] for one in ranks]
     assert {len(one) for one in steps} == {1}
     assert sorted(row for (rows,) in steps for row in rows) == list(range(count))
-    alone = [len(reader.batches(BATCH, workers=0, ranks=Ranks(rank, 2 * count, last="keep"))) for rank in (0, count)]
-    assert alone[1] == 0
     nothing = reader.select([])
     assert (len(nothing), nothing.column("label").tolist()) == (0, [])
     with pytest.raises(UsageError, match="there are no samples to read"):
         nothing.batches(BATCH)
-    fewer = reader.batches(BATCH, workers=0, sampler=lambda epoch: range(2 - epoch))
-    assert [rows_of(fewer), rows_of(fewer)] == [[0, 1], [0]]
-    with pytest.raises(UsageError, match="must give at least one index"):
-        list(fewer)
-
-
-def test_two_loops_over_one_sampler(store: Path) -> None:
-    """Interleaved, nested, and in threads' hands by turns, each is an epoch of its own."""
-    labels = Truth(store).labels
-    reader = Reader(store).select(mask=labels >= 0)
-    batches = reader.batches(BATCH, sampler=Balanced(), workers=0)
-    one, other = iter(batches), iter(batches)
-    rows: tuple[list[int], list[int]] = ([], [])
-    for pair in itertools.zip_longest(one, other):
-        for taken, batch in zip(rows, pair, strict=True):
-            taken += batch["index"].tolist()
-    again = reader.batches(BATCH, sampler=Balanced(), workers=0)
-    assert rows == (rows_of(again), rows_of(again))
-
-
-STORES: dict[str, Callable[[Path], object]] = {
-    "touched": lambda store: [path.touch() for path in store.iterdir()],
-    "read-only": lambda store: [path.chmod(0o444) for path in store.iterdir() if path.is_file()],
-    "linked": lambda store: [path.with_name(f"{path.name}.link").hardlink_to(path) for path in store.glob("*.npy")],
-}
-
-
-@pytest.mark.parametrize(
-    ("what", "way"), [*(("touched", way) for way in WAYS), ("read-only", "here"), ("linked", "here")]
-)
-def test_a_store_that_is_touched_is_read_on(copy: Path, what: str, way: str) -> None:
-    """The files that were opened are the same ones."""
-    truth, batches = Truth(copy), Reader(copy).batches(BATCH, **WAYS[way])
-    reading = iter(batches)
-    kept = [next(reading)]
-    STORES[what](copy)
-    kept += reading
-    assert rows_of(kept) == list(range(len(truth)))
-    assert all(truth.holds(batch) for batch in kept)
-    np.testing.assert_array_equal(np.concatenate([batch["label"] for batch in kept]), truth.labels)

@@ -13,8 +13,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,7 @@ import lmdb
 import numpy as np
 import pytest
 from pictures import picture, save
-from running import environment, run_command
-from short_lived import ends_at_once, nothing
+from short_lived import ends_at_once
 from troubled import At, hang, troubled
 from videos import encode
 
@@ -35,7 +32,7 @@ from rawpack.system.channel import pack_error, unpack_error
 from rawpack.system.child import Child
 from rawpack.system.template import Template
 from rawpack_packer import api
-from rawpack_packer.engines import ExecutorEngine, LocalEngine
+from rawpack_packer.engines import LocalEngine
 from rawpack_packer.errors import is_no_fault_of_data
 from rawpack_packer.inspect.verify import ShardProbe
 from rawpack_packer.job.job import Job
@@ -47,57 +44,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs child pro
 # Workers get the functions of this file by their code: what it imports takes them a second.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-SHIM = """
-import importlib.abc, importlib.machinery, os, sys
-
-MODULE, _, NAME = os.environ["TEST_BUG"].partition(":")
-
-class Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name != MODULE:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        run = spec.loader.exec_module
-
-        def exec_module(module):
-            run(module)
-            getattr(module, NAME)
-            setattr(module, NAME, None)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-if MODULE in sys.modules:
-    setattr(sys.modules[MODULE], NAME, None)
-sys.meta_path.insert(0, Finder())
-"""
-"""The `sitecustomize` of every Python that starts while it is in PYTHONPATH."""
-
-Bug = Callable[[str], dict[str, str]]
-
-
-@pytest.fixture
-def bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bug:
-    """`bug("module:name")`: from now on, `name` is None in that module of each process that starts. Returns the
-    environment of such a process."""
-
-    def put(where: str) -> dict[str, str]:
-        shim = tmp_path / "shim"
-        shim.mkdir()
-        (shim / "sitecustomize.py").write_text(SHIM)
-        path = environment()["PYTHONPATH"]
-        variables = {"TEST_BUG": where, "PYTHONPATH": f"{shim}{os.pathsep}{path}"}
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        return variables
-
-    return put
-
 
 @pytest.fixture
 def bug_in_children(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """The same in each child of this process, which may have been forked. A template itself has no fault, as others may
-    get it."""
+    """`bug_in_children("module:name")`: from now on, `name` is None in that module of each child that starts, which may
+    be forked. A template itself has no fault, as others may get it."""
 
     def put(where: str) -> None:
         start = Child.__init__
@@ -152,11 +103,6 @@ def help_with_a_part(photos: Path, folder: Path) -> None:
     rawpack_packer.pack(source, folder / "store", size=16, shard_size=1, max_rejects=1000, engine=LocalEngine(2))
 
 
-def pack_by_a_pool(photos: Path, folder: Path) -> None:
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        pack(photos, folder / "store", workers=None, engine=ExecutorEngine(pool))
-
-
 def try_samples(photos: Path, folder: Path) -> None:
     source = open_source(photos)
     Job(source, make_recipe(size=16, format="lmdb"), folder / "store", RunOptions(2)).estimate()
@@ -192,23 +138,15 @@ def verify_hdf5(photos: Path, folder: Path) -> None:
     api.verify(folder / "store")
 
 
-def pack_webp(photos: Path, folder: Path) -> None:
-    save(folder / "webp" / "a.webp", picture(24, 30, 0))
-    pack(folder / "webp", folder / "store")
-
-
 def read(photos: Path, folder: Path) -> None:
     pack(photos, folder / "store", workers=0)
     list(Reader(folder / "store").batches(8, workers=Workers(2, backend="process")))
 
 
 KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
-    "scan of videos": (scan_videos, "rawpack_packer.sources.video.scan:make_index"),
     "decoder of videos, called wrongly": (scan_videos, "rawpack_packer.sources.video.container:_open"),
     "packing": (pack_by_processes, "rawpack_packer.part:prepare_item"),
-    "packing, before its first part": (pack_by_processes, "rawpack_packer.engines.local:init_decoder_process"),
     "packing, pieces for another worker": (help_with_a_part, "rawpack_packer.engines.local:make_piece"),
-    "decoding by Pillow": (pack_webp, "rawpack_packer.images.with_pillow:_first_frame"),
     "estimate": (try_samples, "rawpack_packer.job.estimate:prepare_sample"),
     "plan": (plan, "rawpack_packer.part:prepare_item"),
     "look at HDF5": (look_at_hdf5, "rawpack_packer.sources.hdf5.file:described"),
@@ -216,7 +154,6 @@ KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "probe of LMDB": (ask_lmdb, "rawpack_packer.writers.lmdb:key_of"),
     "probe of HDF5": (verify_hdf5, "rawpack_packer.writers.hdf5:compare"),
     "reading": (read, "rawpack.workers.worker:SlotMap"),
-    "reading, before its first task": (read, "rawpack.workers.worker:Stores"),
 }
 """Kinds of work in children -> what has a child do it, and a name that its code uses."""
 
@@ -228,32 +165,10 @@ def test_is_raised_with_its_traceback(
     """A TypeError of our code in a child of any kind is a TypeError here, and its cause shows where in the child."""
     work, where = KINDS[kind]
     bug_in_children(where)
-    is_raised(where, work, photos, tmp_path)
-
-
-def is_raised(where: str, work: Callable[[Path, Path], None], *folders: Path) -> None:
     with pytest.raises(TypeError, match="'NoneType' object is not callable") as raised:
-        work(*folders)
+        work(photos, tmp_path)
     assert "Traceback" in str(raised.value.__cause__)
     assert where.partition(":")[2] in str(raised.value.__cause__)
-
-
-def test_is_raised_by_a_pool_of_others(photos: Path, tmp_path: Path, bug: Bug) -> None:
-    """And in a process of an executor that the user has made."""
-    bug("rawpack_packer.part:prepare_item")
-    is_raised("rawpack_packer.part:prepare_item", pack_by_a_pool, photos, tmp_path)
-
-
-def test_the_command_shows_it(tmp_path: Path, bug: Bug) -> None:
-    """The command ends with exit code 1, the tracebacks of both processes and the error, and advises nothing."""
-    encode(tmp_path / "videos" / "a.mp4", "libx264", 3)
-    variables = bug("rawpack_packer.sources.video.container:_open")
-    ran = run_command("pack", tmp_path / "videos", tmp_path / "store", **variables)
-    assert ran.code == 1
-    assert ran.err.count("Traceback (most recent call last)") == 2
-    assert ran.err.rstrip().endswith("TypeError: 'NoneType' object is not callable")
-    assert not [word for word in ("reject", "resumes", "crash", "damaged") if word in ran.out + ran.err]
-    assert not (tmp_path / "store").exists()
 
 
 def test_worker_threads(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,10 +203,13 @@ def test_a_source_of_somebody_else(photos: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.own_processes
-def test_the_template(bug: Bug) -> None:
+def test_the_template() -> None:
     """A fault of the process that forks workers is not taken for the death of a worker."""
-    bug("os:waitstatus_to_exitcode")
-    template = Template(nothing)
+
+    def prepare() -> None:
+        os.waitstatus_to_exitcode = None  # type: ignore[assignment]
+
+    template = Template(prepare)
     child = Child(ends_at_once, None, launcher=template)
     assert child.channel.receive() is None
     with pytest.raises(TypeError, match="'NoneType' object is not callable") as raised:

@@ -12,8 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ from unittest import mock
 
 import cloudpickle
 import pytest
-from folders import settled, states_of
+from folders import rejects_of, settled, states_of
 from forked import Forks, forks
 from pictures import linked, picture, save
-from running import FORMATS, Ran, Undisturbed, command, environment, pack, run_command, run_here, undisturbed_runs
+from running import FORMATS, Ran, Undisturbed, command, environment, pack, run_here, undisturbed_runs
 from troubled import At, Trouble, append, die, hang, opening, shrink_memory, touch
 from troubled import troubled as troubled_source
 
@@ -111,9 +110,9 @@ def disks() -> Iterator[Forks]:
 @pytest.mark.parametrize(
     ("layout", "at", "workers"),
     [
-        *((layout, "70", 2) for layout in (("memmap", "lmdb") if SOAK else ("lmdb",))),
-        *((layout, "130", 0) for layout in LAYOUTS),
-        ("memmap", "commit", 1 if SOAK else 0),
+        ("lmdb", "70", 2),
+        *((layout, "130", 0) for layout in (LAYOUTS if SOAK else ("memmap", "hdf5-gzip"))),
+        ("memmap", "commit", 0),
     ],
 )
 def test_a_disk_that_fills_up(
@@ -158,16 +157,7 @@ def keeps_room(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_who_cannot_promise_room_refuses_nothing() -> None:
-    """What no file system keeps room for is left to be refused when it is written."""
-    reading, writing = os.pipe()
-    files.reserve(writing, 0, 1 << 20)
-    os.close(reading)
-    os.close(writing)
-
-
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-@pytest.mark.parametrize("size", ["uniform", "keep"])
+@pytest.mark.parametrize(("compression", "size"), [("none", "uniform"), ("none", "keep"), ("gzip", "keep")])
 def test_hdf5_refused_at_any_byte(forks: Forks, keeps_room: Path, compression: str, size: str) -> None:
     """Wherever the disk becomes full in an HDF5 file, the writer raises what the system said; HDF5 says nothing on
     stderr and takes no process with it."""
@@ -180,7 +170,7 @@ def test_hdf5_refused_at_any_byte(forks: Forks, keeps_room: Path, compression: s
     assert set(refused) == {repr(OSError(errno.EFBIG, os.strerror(errno.EFBIG)))}
 
 
-@pytest.mark.parametrize(("layout", "workers"), [*((layout, 0) for layout in LAYOUTS), ("lmdb", 1)])
+@pytest.mark.parametrize(("layout", "workers"), [("hdf5-gzip", 0), ("lmdb", 0), ("lmdb", 1)])
 def test_a_limit_on_file_sizes(
     source: Path, undisturbed: Undisturbed, forks: Forks, tmp_path: Path, layout: str, workers: int
 ) -> None:
@@ -199,9 +189,7 @@ def test_a_limit_on_file_sizes(
     assert settled(store) == undisturbed(layout)
 
 
-@pytest.mark.parametrize(
-    ("number", "after"), [(errno.EIO, 0), (errno.ESTALE, 3), (errno.ENOTCONN, 7), (errno.EROFS, 12), (errno.EDQUOT, 20)]
-)
+@pytest.mark.parametrize(("number", "after"), [(errno.EIO, 0), (errno.EROFS, 7), (errno.EDQUOT, 20)])
 def test_a_destination_that_is_lost(
     source: Path, undisturbed: Undisturbed, tmp_path: Path, number: int, after: int
 ) -> None:
@@ -228,15 +216,17 @@ def test_a_destination_that_is_lost(
 # ---------------------------------------------------------------------------------------------- the source changes
 
 
+def remove(path: str) -> None:
+    """Where one worker helps another, both may come to this."""
+    Path(path).unlink(missing_ok=True)
+
+
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(
     ("what", "words", "workers"),
-    [
-        (os.unlink, "it is gone", 0), (os.unlink, "it is gone", 2), (append, "bytes and has", 0),
-        (touch, "it was written to", 2),
-    ],
-    ids=["vanishes", "vanishes in a worker", "grows", "is touched in a worker"],
-)  # fmt: skip
+    [(remove, "it is gone", 2), (append, "bytes and has", 0), (touch, "it was written to", 0)],
+    ids=["vanishes in a worker", "grows", "is touched"],
+)
 def test_a_source_that_changes_while_it_is_packed(
     own_source: Path, tmp_path: Path, what: Any, words: str, workers: int
 ) -> None:
@@ -260,45 +250,13 @@ def test_a_source_that_changes_while_it_is_packed(
     assert settled(store) == settled(pack(own_source, tmp_path / "fresh", *SMALL))
 
 
-def test_another_source_is_refused(own_source: Path, tmp_path: Path) -> None:
-    """Files added, removed, of another size or time: the refusal counts what there is now, and nothing is touched."""
-    store = tmp_path / "store"
-    pack(own_source, store, *SMALL)
-    before = states_of(store)
-    for i in range(4):
-        save(own_source / "class 0" / f"new {i}.jpg", picture(9, 9, 0))
-    for i in range(10, 16, 2):
-        (own_source / "class 0" / f"{i:03d}.jpg").unlink()
-    append(str(own_source / "class 1" / "011.jpg"))
-    for i in range(21, 31, 2):
-        touch(str(own_source / "class 1" / f"{i:03d}.jpg"))
-    ran = run_here("pack", "--workers", 0, *SMALL, own_source, store)
-    told = one_line(ran.err)
-    assert ran.code == 2
-    images = sum(1 for _ in own_source.rglob("*.jpg"))
-    assert f"the source differs: {images} images now, {images - 1} then" in told
-    assert "--restart" in told
-    assert states_of(store) == before
-
-
-def unfinished(source: Path, store: Path, *options: object) -> None:
-    """All parts done, and no manifest."""
-    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
-        ran = run_here("pack", "--workers", 0, *SMALL, *options, source, store)
-    assert (ran.code, "Input/output error" in one_line(ran.err)) == (1, True)
-
-
-@pytest.mark.parametrize("finished", [False, True])
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize("layout", ["hdf5", "lmdb"])
 def test_another_version_of_a_library_is_refused(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, finished: bool
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
     """A decoder, encoder, HDF5 or LMDB of another version than the one that began: named with both versions."""
     store = tmp_path / "store"
-    if finished:
-        pack(source, store, *SMALL, *FORMATS[layout])
-    else:
-        unfinished(source, store, *FORMATS[layout])
+    pack(source, store, *SMALL, *FORMATS[layout])
     before = states_of(store)
     now = recipes.libraries(recipes.make_recipe(format=layout))
     assert len(now) >= 2
@@ -310,29 +268,6 @@ def test_another_version_of_a_library_is_refused(
         assert ran.code == 2
         assert f"{name} was {now[name]}, now stone 0.1" in one_line(ran.err)
     assert states_of(store) == before
-
-
-def test_restart_begins_anew_and_removes_nothing_else(source: Path, tmp_path: Path) -> None:
-    """Another recipe over an unfinished store: its shards and work go; what lies outside stays, also behind links."""
-    precious = tmp_path / "precious"
-    (precious / "deep").mkdir(parents=True)
-    (precious / "deep" / "thesis.txt").write_text("precious")
-    (precious / "part-00000.done").write_text("precious")
-    store = tmp_path / "store"
-    unfinished(source, store, *FORMATS["hdf5"])
-    (store / "shard-00099.npy").symlink_to(precious / "deep" / "thesis.txt")
-    (store / ".rawpack" / "link").symlink_to(precious)
-    before = states_of(precious)
-    ran = run_here("pack", "--workers", 0, "--quiet", "--restart", *SMALL, *FORMATS["memmap"], source, store)
-    assert (ran.code, ran.err) == (0, "")
-    assert states_of(precious) == before
-    assert settled(store) == settled(pack(source, tmp_path / "fresh", *SMALL, *FORMATS["memmap"]))
-    (tmp_path / "linked").mkdir()
-    (tmp_path / "linked" / ".rawpack").symlink_to(precious)
-    for extra in ([], ["--restart"]):
-        ran = run_here("pack", "--workers", 0, *extra, *SMALL, source, tmp_path / "linked")
-        assert (ran.code, ".rawpack" in one_line(ran.err)) == (2, True)
-    assert states_of(precious) == before
 
 
 # ---------------------------------------------------------------------------------------------- the machine is short
@@ -354,10 +289,9 @@ def test_a_run_that_cannot_take_its_locks_holds_none(source: Path, tmp_path: Pat
     pack(source, tmp_path / "store", *SMALL)
 
 
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS])
-def test_a_file_system_that_cannot_sync_folders_holds_stores(source: Path, tmp_path: Path, number: int) -> None:
+def test_a_file_system_that_cannot_sync_folders_holds_stores(source: Path, tmp_path: Path) -> None:
     """What it says of files, and any other error, still stops a run."""
-    synced, files_too = os.fsync, False
+    number, synced, files_too = errno.EINVAL, os.fsync, False
 
     def refusing(descriptor: int) -> None:
         if files_too or stat.S_ISDIR(os.fstat(descriptor).st_mode):
@@ -389,11 +323,11 @@ def test_who_may_write_into_the_folder_may_resume_in_it(tmp_path: Path) -> None:
     assert (tmp_path / "work" / "lock").stat().st_mode & 0o777 == 0o664
 
 
-@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif"])
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif"])
 def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> None:
     """A decoder without memory says that the file is corrupt: the run stops instead, and goes on when there is some."""
     source, store = tmp_path / "source", tmp_path / "store"
-    fast: dict[str, Any] = {"webp": {"method": 0}, "png": {"compress_level": 1}}.get(suffix, {})
+    fast = {"compress_level": 1} if suffix == "png" else {}
     first = save(source / f"00.{suffix}", picture(90, 120, 0).repeat(20, axis=0).repeat(20, axis=1), **fast)
     os.link(first, source / f"01.{suffix}")
     args = [*SMALL, "--max-rejects", "100%", source, store]
@@ -404,7 +338,7 @@ def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> No
     assert len(Reader(store)) == 2
 
 
-@pytest.mark.parametrize("limit", [8, 14, 17])
+@pytest.mark.parametrize("limit", [8, 14])
 def test_few_descriptors(source: Path, undisturbed: Undisturbed, tmp_path: Path, limit: int) -> None:
     """Under any `ulimit -n` the run either packs or says in one line what it lacks, and then goes on."""
     store = tmp_path / "store"
@@ -418,39 +352,6 @@ def test_few_descriptors(source: Path, undisturbed: Undisturbed, tmp_path: Path,
         assert "Too many open files" in one_line(ran.stderr)
         pack(source, store, *SMALL)
     assert settled(store) == undisturbed("memmap")
-
-
-NOBODY = 65534
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes somebody else")
-def test_permission_that_is_lost(source: Path, undisturbed: Undisturbed, forks: Forks) -> None:
-    """The destination becomes read-only for the one who packs: one line with its path, and later it goes on."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        root.chmod(0o755)
-        shutil.copytree(source, root / "source")
-        for path in root.rglob("*"):
-            path.chmod(0o755)
-        store = root / "store"
-        store.mkdir()
-        os.chown(store, NOBODY, NOBODY)
-        becoming = (
-            "import os, rawpack_packer\nfrom troubled import *\n"
-            # Somebody else may not be able to read the modules of this Python: all are loaded before.
-            f"rawpack_packer.pack({str(root / 'source')!r}, {str(root / 'before')!r}, size=24, workers=0)\n"
-            f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
-            f"opening(At(70, lock_folder, {str(store / '.rawpack')!r})).__enter__()"
-        )
-        args = ["pack", "--workers", 0, *SMALL, root / "source", store]
-        ran = forks.command(*args, before=becoming)
-        assert ran.code == 1, ran
-        told = one_line(ran.err)
-        assert "Permission denied" in told
-        assert str(store) in told
-        (store / ".rawpack").chmod(0o700)
-        assert run_here(*args).code == 0
-        assert settled(store) == undisturbed("memmap")
 
 
 # ---------------------------------------------------------------------------------------------- samples that kill
@@ -468,56 +369,32 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SupervisedPool, "__init__", with_template)
 
 
-@pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
-def test_a_sample_that_kills_its_worker_costs_that_sample(source: Path, tmp_path: Path, layout: str) -> None:
-    """SIGABRT and SIGSEGV inside the decoder, in the first, a middle and the last sample of parts: rejected as crashed,
-    and everything else is packed as if these files were text."""
-
-    def trouble(number: int) -> None:
-        if number in (0, 127, 130):
-            die(signal.SIGSEGV if number == 130 else signal.SIGABRT)
-
-    store = tmp_path / "store"
-    ran = troubled(trouble, "--json", "--workers", 2, "--max-rejects", 3, *FORMATS[layout], *SMALL, source, store)
-    assert ran.code == 0, ran.err
-    told = json.loads(ran.out)
-    assert (told["seen"], told["samples"], told["reject_reasons"]) == (COUNT, COUNT - 3, {"crashed": 3})
-    lines = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
-    keys = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.jpg"))
-    assert [(line["sample"], line["key"], line["reason"]) for line in lines] == [
-        (number, keys[number], "crashed") for number in (0, 127, 130)
-    ]
-    reader = Reader(store, verify=True)
-    kept = [number for number in range(COUNT) if number not in (0, 127, 130)]
-    assert [reader[i]["key"] for i in range(len(reader))] == [keys[number] for number in kept]
-    assert run_here("inspect", "--verify", store).code == 0
-
-
 @pytest.mark.usefixtures("quiet", "forked")
 def test_any_number_of_samples_that_kill_cost_themselves(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five in one part, side by side and apart: five rejects, though each killed two workers, more than a part may lose
-    otherwise. Fewer allowed: the run stops at the one too many and names it, and goes on once it is allowed."""
-    killers = {64, 65, 66, 91, 127}
+    """By SIGABRT or SIGSEGV, the first of all, and five in one part, side by side and apart: six rejects, though each
+    killed two workers, more than a part may lose otherwise. Fewer allowed: the run stops at the one too many and names
+    it, and goes on once it is allowed."""
+    killers = (0, 64, 65, 66, 91, 127)
     store = tmp_path / "store"
     monkeypatch.setattr("rawpack_packer.engines.local._PART_DEATHS", 8)
 
     def trouble(number: int) -> None:
         if number in killers:
-            die()
+            die(signal.SIGSEGV if number % 2 else signal.SIGABRT)
 
     ran = troubled(trouble, "--workers", 1, "--max-rejects", 1, *SMALL, source, store)
     assert ran.code == 1
     assert re.search(r"2 samples killed the workers .*'class 0/130.jpg'.* --max-rejects allows 1", one_line(ran.err))
-    args = ["--json", "--max-rejects", 5, *SMALL, source, store]
+    args = ["--json", "--max-rejects", 6, *SMALL, source, store]
     ran = troubled(trouble, "--workers", 1, *args)
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
-    assert (told["seen"], told["samples"], told["reject_reasons"]) == (COUNT, COUNT - 5, {"crashed": 5})
-    lines = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
-    assert {line["sample"] for line in lines} == killers
+    assert (told["seen"], told["samples"], told["reject_reasons"]) == (COUNT, COUNT - 6, {"crashed": 6})
+    keys = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.jpg"))
+    assert [(one["sample"], one["key"]) for one in rejects_of(store)] == [(number, keys[number]) for number in killers]
+    assert [*Reader(store).column("key")] == [key for number, key in enumerate(keys) if number not in killers]
     assert run_here("inspect", "--verify", store).code == 0
 
 
@@ -578,41 +455,6 @@ def killed_main(deaths: str, most: int, *args: Any) -> None:
         local._main(*args)
 
 
-@pytest.mark.usefixtures("quiet", "forked")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_that_are_killed_reject_nothing(source: Path, tmp_path: Path, number: int) -> None:
-    """Two killed at one sample, as where memory is short: the run stops and names the sample, which is no reject; the
-    same command packs the rest."""
-    store = tmp_path / "store"
-
-    def trouble(sample: int) -> None:
-        if sample == 130:
-            die(number)
-
-    ran = troubled(trouble, "--workers", 1, "--max-rejects", 5, *SMALL, source, store)
-    assert ran.code == 1
-    assert f"died twice, now by {signal.Signals(number).name}: this machine may be short of memory" in one_line(ran.err)
-    assert sorted(path.relative_to(source).as_posix() for path in source.rglob("*.jpg"))[130] in one_line(ran.err)
-    done = len(list((store / ".rawpack").glob("part-*.done")))
-    assert done == 2
-    told = json.loads(run_here("pack", "--json", "--workers", 0, *SMALL, source, store).out)
-    assert (told["samples"], told["packed_now"]) == (COUNT, COUNT - 128)
-
-
-@pytest.mark.usefixtures("quiet", "forked")
-def test_workers_that_keep_dying_at_other_samples_stop_the_run(source: Path, tmp_path: Path) -> None:
-    """Death after death in one part, and never twice at one sample: the run says so and does not go on for ever."""
-    store, deaths = tmp_path / "store", tmp_path / "deaths"
-    with (
-        mock.patch("rawpack_packer.engines.local._main", partial(wandering_main, str(deaths))),
-        mock.patch("rawpack_packer.engines.local._PART_DEATHS", 4),
-    ):
-        ran = run_here("pack", "--workers", 1, *SMALL, source, store)
-    assert ran.code == 1
-    assert "workers keep dying" in one_line(ran.err)
-    assert deaths.read_text() == "dddd"
-
-
 def wandering_main(deaths: str, *args: Any) -> None:
     """A worker that is killed at one sample of the part it packs, the next one at the sample behind it."""
     from rawpack_packer.part import _RecordRows
@@ -628,19 +470,6 @@ def wandering_main(deaths: str, *args: Any) -> None:
         local._main(*args)
 
 
-@pytest.mark.usefixtures("quiet", "forked")
-def test_a_worker_that_dies_while_it_finishes_a_shard_blames_no_sample(source: Path, tmp_path: Path) -> None:
-    """Death after the last sample, twice: the run stops and says so, and no sample is rejected for it."""
-    store = tmp_path / "store"
-    with mock.patch("rawpack_packer.engines.local._main", partial(dying_main, str(tmp_path / "deaths"))):
-        ran = run_here("pack", "--workers", 1, *SMALL, source, store)
-        assert ran.code == 1
-        assert "workers keep dying" in one_line(ran.err)
-        assert (tmp_path / "deaths").read_text() == "dd"
-        assert run_here("pack", "--json", "--workers", 1, *SMALL, source, store).code == 0
-    assert len(Reader(store)) == COUNT
-
-
 def dying_main(deaths: str, *args: Any) -> None:
     """A worker that is killed when a shard is hashed; two are, and no more."""
     path, record = Path(deaths), files.record
@@ -651,6 +480,25 @@ def dying_main(deaths: str, *args: Any) -> None:
 
     with mock.patch.object(files, "record", deadly):
         local._main(*args)
+
+
+@pytest.mark.usefixtures("quiet", "forked")
+@pytest.mark.parametrize(("main", "dies"), [(wandering_main, 4), (dying_main, 2)], ids=["at a sample", "at a shard"])
+def test_workers_that_keep_dying_stop_the_run(
+    source: Path, tmp_path: Path, main: Callable[..., None], dies: int
+) -> None:
+    """Death after death in one part, never twice at one sample, or twice after the last: the run says so and does not
+    go on for ever, and no sample is rejected for it."""
+    store, deaths = tmp_path / "store", tmp_path / "deaths"
+    with (
+        mock.patch("rawpack_packer.engines.local._main", partial(main, str(deaths))),
+        mock.patch("rawpack_packer.engines.local._PART_DEATHS", 4),
+    ):
+        ran = run_here("pack", "--workers", 1, *SMALL, source, store)
+    assert ran.code == 1
+    assert "workers keep dying" in one_line(ran.err)
+    assert deaths.read_text() == "d" * dies
+    assert len(Reader(pack(source, store, *SMALL))) == COUNT
 
 
 @pytest.mark.usefixtures("quiet")
@@ -664,33 +512,3 @@ def test_a_worker_that_hangs_ends_the_run(source: Path, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- the same everywhere
-
-
-@pytest.mark.parametrize("layout", ["memmap", "hdf5-chunk4", "hdf5-gzip", "lmdb"])
-def test_two_stores_of_one_source_have_one_digest(source: Path, tmp_path: Path, layout: str) -> None:
-    """Packed by other workers, in another folder, from a copy elsewhere: the same bytes, and `inspect` shows the same
-    digest."""
-    shutil.copytree(source, tmp_path / "elsewhere" / "copy")
-    one = pack(source, tmp_path / "one", *FORMATS[layout], *SMALL)
-    copy = tmp_path / "elsewhere" / "copy"
-    other = pack(copy, tmp_path / "deep" / "er" / "other", *FORMATS[layout], *SMALL, "--workers", 2)
-    assert settled(one) == settled(other)
-    digests = [json.loads(run_here("inspect", "--json", store).out)["digest"] for store in (one, other)]
-    assert digests[0] == digests[1]
-    for store in (one, other):
-        assert digests[0] in run_here("inspect", store).out
-    if SOAK or layout == "memmap":
-        different = pack(source, tmp_path / "different", *FORMATS[layout], "--size", "63", "--shard-size", "1")
-        assert json.loads(run_here("inspect", "--json", different).out)["digest"] != digests[0]
-
-
-def test_a_complete_store_says_so_in_a_process_of_its_own(source: Path, tmp_path: Path) -> None:
-    """Exit code 0, "complete already", nothing rewritten; also where the last run died before it had tidied up."""
-    store = pack(source, tmp_path / "store", *SMALL)
-    before = states_of(store)
-    (store / ".rawpack").mkdir()
-    (store / ".rawpack" / "job").write_bytes(b"left behind")
-    ran = run_command("pack", *SMALL, source, store)
-    assert (ran.code, "complete already" in ran.out) == (0, True)
-    assert states_of(store) == before
-    assert run_here("inspect", "--verify", store).code == 0

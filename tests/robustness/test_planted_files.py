@@ -6,9 +6,7 @@ import csv
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +32,7 @@ _root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reas
 Plant = Callable[[Path, Path], object]
 LINKS: dict[str, Plant] = {
     "a link": lambda path, mine: path.symlink_to(mine),
-    "a relative link": lambda path, mine: path.symlink_to(os.path.relpath(mine, path.parent)),
     "a link to nowhere": lambda path, mine: path.symlink_to(mine.parent / "nowhere"),
-    "a link to a folder": lambda path, mine: path.symlink_to(mine.parent),
     "a pipe": lambda path, mine: os.mkfifo(path),
     "a folder": lambda path, mine: path.mkdir(),
 }
@@ -121,7 +117,7 @@ def test_a_new_file_is_no_second_name_of_another(home: Path, tmp_path: Path) -> 
     assert writing.read(path) == b"theirs"
 
 
-@pytest.mark.parametrize("linked", [WORK, f"{WORK}/spool", f"{WORK}/spool/a"])
+@pytest.mark.parametrize("linked", [WORK, f"{WORK}/spool/a"])
 def test_no_folder_on_the_way_is_a_link(home: Path, tmp_path: Path, linked: str) -> None:
     """From the folder that the user named on; that itself may be reached through links."""
     (tmp_path / "real").mkdir()
@@ -147,18 +143,6 @@ def test_no_folder_on_the_way_is_a_link(home: Path, tmp_path: Path, linked: str)
     writing.make_folder(folder)
     writing.create(folder / "x").close()
     assert (tmp_path / "real" / WORK / "spool" / "a" / "x").is_file()
-
-
-def test_below_another_folder_no_link_is_followed(home: Path, tmp_path: Path) -> None:
-    """Trees of an export and of an upload are made below a folder that is named."""
-    (tmp_path / "a").symlink_to(home)
-    for change in (
-        lambda: writing.make_folder(tmp_path / "a" / "b", below=tmp_path),
-        lambda: writing.create(tmp_path / "a" / "b", below=tmp_path),
-    ):
-        with pytest.raises(PackError, match="a is a symbolic link"):
-            change()
-    assert files_of(home).keys() == {".bashrc"}
 
 
 @_root
@@ -232,8 +216,7 @@ def test_without_relative_calls_links_are_refused_too(
 @pytest.mark.parametrize(
     "name",
     [
-        "rejects.jsonl.tmp", "provenance.npy.tmp", "provenance.json.tmp", "store.json.tmp", "columns-2.tmp", "lock",
-        "workers.lock", "append",
+        "rejects.jsonl.tmp", "provenance.npy.tmp", "store.json.tmp", "columns-2.tmp", "lock", "append",
     ],
 )  # fmt: skip
 def test_relabel_follows_no_link_in_a_store(store: Path, home: Path, scores: Path, name: str) -> None:
@@ -251,7 +234,7 @@ def test_relabel_follows_no_link_in_a_store(store: Path, home: Path, scores: Pat
 @pytest.mark.parametrize(
     ("command", "kind"), [("relabel", "a pipe"), ("append", "a pipe"), ("relabel", "a device without an end")]
 )
-@pytest.mark.parametrize("name", ["rejects.jsonl", "columns-2", "columns-1/key.npy", "shard-00000.npy", "store.json"])
+@pytest.mark.parametrize("name", ["rejects.jsonl", "columns-2", "columns-1/key.npy", "store.json"])
 def test_nothing_waits_for_a_file_that_is_none(
     without_rejects: Path, scores: Path, tmp_path: Path, command: str, kind: str, name: str
 ) -> None:
@@ -284,8 +267,9 @@ def test_second_names_of_a_users_files_are_not_written_to(
     assert [*rawpack.verify(store)] == []
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
-@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize(
+    ("layout", "hard"), [("memmap", False), ("hdf5", False), ("hdf5", True), ("lmdb", False), ("lmdb", True)]
+)
 def test_a_shard_is_not_written_through_a_link(
     photos: Path, home: Path, tmp_path: Path, layout: str, hard: bool
 ) -> None:
@@ -333,82 +317,6 @@ def test_a_users_own_output_may_be_a_link(store: Path, home: Path, tmp_path: Pat
     assert (home / "sheet.png").read_bytes()[:4] == b"\x89PNG"
 
 
-@contextmanager
-def _as_user(user: int, group: int) -> Iterator[None]:
-    groups = os.getgroups()
-    os.setgroups([group])
-    os.setegid(group)
-    os.seteuid(user)
-    umask = os.umask(0o002)
-    try:
-        yield
-    finally:
-        os.umask(umask)
-        os.seteuid(0)
-        os.setegid(0)
-        os.setgroups(groups)
-
-
-@pytest.fixture
-def public() -> Iterator[Path]:
-    """A folder that every user can reach."""
-    folder = Path(tempfile.mkdtemp(prefix="rawpack-test-"))
-    folder.chmod(0o777)
-    yield folder
-    shutil.rmtree(folder)
-
-
-@_root
-def test_root_over_the_store_of_a_user(sound: Path, public: Path, scores: Path) -> None:
-    """What the user planted, to files of root, is refused; without it, root relabels the store."""
-    store, mine = public / "store", public / "root"
-    mine.write_text("root's")
-    mine.chmod(0o600)
-    shutil.copytree(sound, store)
-    (store / WORK).mkdir()
-    for path in (store, *store.rglob("*")):
-        os.chown(path, 1234, 1234)
-    for name in ("store.json.tmp", "lock"):
-        with _as_user(1234, 1234):
-            (store / WORK / name).symlink_to(mine)
-        ran = run_here("relabel", "--from", scores, store)
-        assert (ran.code, f"{name} is a symbolic link" in ran.err, mine.read_text()) == (1, True, "root's"), ran
-        with _as_user(1234, 1234):
-            (store / WORK / name).unlink(missing_ok=True)
-            (store / WORK).mkdir(exist_ok=True)
-    # A lock that the owner's killed run left is no reason to refuse.
-    with _as_user(1234, 1234):
-        (store / WORK / "lock").touch()
-    assert run_here("relabel", "--from", scores, store).code == 0
-
-
-@_root
-def test_two_users_of_a_group(sound: Path, public: Path, scores: Path) -> None:
-    """One relabels the other's store; what a third of the group planted there is refused."""
-    store, table, mine = public / "store", public / "scores.csv", public / "mine"
-    shutil.copytree(sound, store)
-    shutil.copyfile(scores, table)
-    for path in (store, *store.rglob("*")):
-        os.chown(path, 1234, 999)
-        path.chmod(0o2775 if path.is_dir() else 0o664)
-    mine.write_text("mine")
-    os.chown(mine, 2345, 2345)
-    mine.chmod(0o600)
-    with _as_user(3456, 999):
-        (store / WORK).mkdir()
-        (store / WORK / "lock").touch()
-    with _as_user(2345, 999):
-        with pytest.raises(PackError, match=r"lock belongs to another user \(3456\)"):
-            rawpack.relabel(store, table)
-        (store / WORK / "lock").unlink()
-        (store / WORK / "provenance.json.tmp").symlink_to(mine)
-        with pytest.raises(PackError, match=r"provenance\.json\.tmp is a symbolic link"):
-            rawpack.relabel(store, table)
-        rawpack.relabel(store, table)
-    assert mine.read_text() == "mine"
-    assert Reader(store, verify=True).column("score").tolist() == [i + 0.5 for i in range(10)]
-
-
 # ---------------------------------------------------------------------------------------------- links that are right
 
 
@@ -429,12 +337,6 @@ def test_a_destination_may_be_a_link(photos: Path, scores: Path, tmp_path: Path)
     assert (tmp_path / "files" / "cat" / "0.png").is_file()
 
 
-def _on_other_disks(store: Path, elsewhere: Path) -> None:
-    for path in [*store.glob("shard-*"), *store.glob("columns-*")]:
-        shutil.move(path, elsewhere / path.name)
-        path.symlink_to(elsewhere / path.name)
-
-
 def _by_dvc(store: Path, elsewhere: Path) -> None:
     for k, path in enumerate([path for path in store.rglob("*") if path.is_file()]):
         shutil.move(path, elsewhere / f"{k:032x}")
@@ -453,74 +355,28 @@ def _by_the_hub(store: Path, elsewhere: Path) -> None:
     store.symlink_to(elsewhere / "snapshots" / "main")
 
 
-@pytest.mark.parametrize(
-    ("layout", "spread"),
-    [
-        ("memmap", _on_other_disks),
-        ("memmap", _by_dvc),
-        ("memmap", _by_the_hub),
-        ("hdf5", _by_dvc),
-        ("lmdb", _by_the_hub),
-    ],
-)
+@pytest.mark.parametrize(("layout", "spread"), [("memmap", _by_dvc), ("lmdb", _by_the_hub)])
 def test_files_of_a_store_that_is_read_may_be_links(
-    photos: Path, tmp_path: Path, layout: str, spread: Callable[[Path, Path], None]
+    photos: Path, scores: Path, tmp_path: Path, layout: str, spread: Callable[[Path, Path], None]
 ) -> None:
-    """To other disks, as DVC and the cache of the Hub have them: it reads, and is sound; and what is changed of it are
-    its own new files, never what the links lead to."""
+    """To other disks, as DVC and the cache of the Hub have them: it reads, and is sound; what a relabel writes are its
+    own new files, never what the links lead to."""
     store = pack(photos, tmp_path / "store", *FORMATS[layout], "--size", 8, "--max-rejects", 1)
     expected = [sample["image"] for sample in Reader(store)]
     (tmp_path / "elsewhere").mkdir()
     spread(store, tmp_path / "elsewhere")
-    before = files_of(tmp_path / "elsewhere")
+    linked = {path.resolve(): path.read_bytes() for path in store.rglob("*") if path.is_symlink()}
+    assert linked
     # The libraries of the others read a shard in a process of their own, which takes seconds.
     checked = rawpack.verify(store, quick=layout != "memmap")
     assert ([*checked], checked.unlisted) == ([], [])
     reader = Reader(store, verify=True)
-    for sample, image in zip(reader, expected, strict=True):
-        np.testing.assert_array_equal(sample["image"], image)
     for batch in reader.batches(4, workers=0):
         np.testing.assert_array_equal(batch["image"], [expected[i] for i in batch["index"]])
-    assert run_here("inspect", store).code == 0
-    assert files_of(tmp_path / "elsewhere") == before
-
-
-def test_a_store_of_links_is_changed_beside_them(store: Path, scores: Path, tmp_path: Path) -> None:
-    """What a relabel and an append write is new; no link is written through."""
-    (tmp_path / "elsewhere").mkdir()
-    _by_dvc(store, tmp_path / "elsewhere")
-    before = files_of(tmp_path / "elsewhere")
     assert run_here("relabel", "--from", scores, store).code == 0
-    save(tmp_path / "more" / "cat" / "new.png", picture(12, 12, 50))
-    with pytest.raises(UsageError, match="score"):
-        rawpack.append(tmp_path / "more", store)
-    assert Reader(store, verify=True).column("score").tolist() == [i + 0.5 for i in range(10)]
-    assert files_of(tmp_path / "elsewhere") == before
     assert not (store / "store.json").is_symlink()
-
-
-def test_few_descriptors_are_enough(photos: Path, tmp_path: Path) -> None:
-    """Folders are open as long as a call takes."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held = len([*Path("/proc/self/fd").iterdir()]) if sys.platform == "linux" else 128
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, held + 40), hard))
-    try:
-        pack(photos, tmp_path / "store", "--size", 8, "--max-rejects", 1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_the_file_of_an_error_is_named_in_full(tmp_path: Path) -> None:
-    """Although the system was given only its name."""
-    path = tmp_path / WORK / "deep" / "file"
-    with pytest.raises(FileNotFoundError) as raised:
-        writing.create(path)
-    assert raised.value.filename in (str(path.parent.parent), str(path.parent))
-    with pytest.raises(FileNotFoundError) as raised:
-        writing.read(tmp_path / "file")
-    assert raised.value.filename == str(tmp_path / "file")
+    assert Reader(store, verify=True).column("score").tolist() == [i + 0.5 for i in range(10)]
+    assert {path: path.read_bytes() for path in linked} == linked
 
 
 @pytest.mark.parametrize("name", ["lock", "CACHEDIR.TAG", f"{'0' * 32}", f"{'0' * 32}/a.tar.5.part"])

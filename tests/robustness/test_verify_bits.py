@@ -19,9 +19,10 @@ import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from folders import flip
 from pictures import picture, save
+from reading import rows_of
 from running import FORMATS, Ran, pack, run_here
 
-from rawpack import DamagedStoreError, Reader, Workers
+from rawpack import DamagedStoreError, RawpackError, Reader
 from rawpack.store.store import Store
 from rawpack_packer import recipe as recipes
 from rawpack_packer.inspect.verify import ShardProbe
@@ -30,7 +31,10 @@ SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 PROBE = "rawpack_packer.inspect.verify.ShardProbe.complaint"
 COUNT, SIDE = 66, 24
 """Two more than the smallest shard holds."""
-STORES = [(layout, size) for layout in FORMATS for size in ("24", "keep") if (layout, size) != ("hdf5-chunk4", "keep")]
+STORES = [
+    ("memmap", "24"), ("memmap", "keep"), ("hdf5-chunk4", "24"), ("hdf5", "keep"), ("hdf5-gzip", "24"),
+    ("hdf5-gzip", "keep"), ("lmdb", "24"),
+]  # fmt: skip
 over_stores = pytest.mark.parametrize(("layout", "size"), STORES, ids=["-".join(one) for one in STORES])
 
 
@@ -188,32 +192,21 @@ def test_a_verifying_reader_raises_for_a_flipped_bit(
         reader = Reader(store, verify=True)
         with pytest.raises(DamagedStoreError):
             reader[number]
-        for i in sorted({0, 39, 41, 65} - chunk_mates):
-            reader[i]
         for workers in (0, 1):
-            with pytest.raises(Exception, match=r"checksum|damaged") as caught:
-                for _ in reader.batches(8, workers=workers, **options):
-                    pass
-            assert type(caught.value).__module__.startswith("rawpack"), caught.value
+            with pytest.raises(RawpackError, match=r"checksum|damaged"):
+                list(reader.batches(8, workers=workers, **options))
         whole = reader.select([i for i in range(COUNT) if i not in chunk_mates and i != number])
-        assert sum(len(batch["index"]) for batch in whole.batches(8, workers=1, **options)) == len(whole)
-    for backend in ("process", "thread"):
-        assert (
-            sum(len(batch["index"]) for batch in reader.batches(8, workers=Workers(1, backend=backend), **options))
-            == COUNT
-        )
+        assert len(rows_of(whole.batches(8, workers=1, **options))) == len(whole)
+    assert len(rows_of(reader.batches(8, workers=1, **options))) == COUNT
 
 
-@pytest.mark.parametrize("size", ["24", "keep"])
-def test_what_was_inflated_to_be_checked_is_not_inflated_again(sound: Callable[[str, str], Path], size: str) -> None:
+def test_what_was_inflated_to_be_checked_is_not_inflated_again(sound: Callable[[str, str], Path]) -> None:
     """A verifying reader of compressed images inflates as often as one that does not verify, in scattered order."""
-    options: dict[str, Any] = {"shuffle": True, "workers": 0} | ({} if size == "24" else {"image_size": 16})
 
     def inflations(*, verify: bool) -> int:
         with mock.patch("rawpack.formats.codecs.deflate.zlib.decompressobj", wraps=zlib.decompressobj) as inflate:
-            reader = Reader(sound("hdf5-gzip", size), verify=verify)
-            for _ in reader.batches(16, **options):
-                pass
+            reader = Reader(sound("hdf5-gzip", "keep"), verify=verify)
+            list(reader.batches(16, shuffle=True, workers=0, image_size=16))
             reader[40]
         return inflate.call_count
 

@@ -12,7 +12,6 @@ from unittest import mock
 
 import hostile
 import msgspec
-import numpy as np
 import pytest
 from folders import flip
 from hostile.copies import Copy
@@ -104,7 +103,7 @@ def test_where_a_sample_does_not_read_the_full_check_says_so(
     assert unread
 
 
-@pytest.mark.parametrize("variant", ["memmap", "memmap-keep", "hdf5-gzip", "hdf5-keep", "lmdb", "fields-memmap-keep"])
+@pytest.mark.parametrize("variant", ["memmap", "hdf5-gzip", "lmdb", "fields-memmap-keep"])
 def test_a_sparse_terabyte_is_refused_before_anything_of_it_is_read(
     variant: str, sound: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -141,7 +140,7 @@ def labeled(tmp_path: Path) -> Path:
     return pack(tmp_path / "source", tmp_path / "store", "--size", "8")
 
 
-@pytest.mark.parametrize("name", ["label", "key", "key.offset", "image.xxh3"])
+@pytest.mark.parametrize("name", ["label", "key.offset", "image.xxh3"])
 def test_a_verifying_reader_refuses_columns_that_were_changed(labeled: Path, name: str) -> None:
     """`Reader(verify=True)` checks labels and all other columns once, when it opens, and names the file and the cure;
     so does a copy of it by pickle."""
@@ -153,9 +152,9 @@ def test_a_verifying_reader_refuses_columns_that_were_changed(labeled: Path, nam
     assert run_here("inspect", "--verify", labeled).code == 1
 
 
-@pytest.mark.parametrize("classes", [None, 1_000_000])
+@pytest.mark.parametrize("classes", [None, 100_000])
 def test_a_manifest_of_very_many_shards_or_classes_opens(labeled: Path, classes: int | None) -> None:
-    """20,000 shards of two files, or a million classes with names of two letters: none of the limits is theirs."""
+    """20,000 shards of two files, or 100,000 classes with names of two letters: none of the limits is theirs."""
     found, _ = manifest.load(labeled)
     (shard,) = found.shards
     if classes is not None:
@@ -177,17 +176,3 @@ def test_a_manifest_of_very_many_shards_or_classes_opens(labeled: Path, classes:
     # As others may write it: without any space.
     tight = msgspec.json.encode(many)[:-1] + b"\n}"
     assert manifest.parse(manifest.seal(tight), "it")[0] == many
-
-
-def test_numpy_reads_what_is_refitted(sound: Callable[[str], Path], tmp_path: Path) -> None:
-    """The forged stores of these tests are what they say: all checksums fit."""
-    import xxhash
-
-    shutil.copytree(sound("memmap-keep"), tmp_path / "store")
-    copy = Copy(tmp_path / "store")
-    next(case for case in refitted(copy) if case.field == "key.offset").apply(copy)
-    for part in copy.tree["columns"]:
-        for record in part["files"]:
-            data = (copy.path / part["folder"] / record["name"]).read_bytes()
-            assert record["xxh3"] == xxhash.xxh3_64_hexdigest(data)
-    assert np.load(copy.path / "columns-1" / "key.offset.npy").dtype == np.int64

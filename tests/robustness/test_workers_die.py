@@ -8,12 +8,12 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ import cloudpickle
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
-import xxhash
 from folders import states_of
 from forked import Forks
 from reading import (
@@ -39,20 +38,17 @@ from reading import (
     wait_until,
     workers_of,
 )
-from running import Packed, environment
+from running import Packed
 
-from rawpack import RawpackError, Reader, UsageError, WorkerError, Workers
-from rawpack.batches import Batches
+import rawpack_packer
+from rawpack import Reader, UsageError, WorkerError, Workers
 from rawpack.choose import layout
-from rawpack.disk import manifest
-from rawpack.epoch.iterator import BatchIterator
 from rawpack.system import machine
 from rawpack.system.channel import Channel, Heartbeat
 from rawpack.system.pool import SupervisedPool
 from rawpack.transforms import BatchLambda
 from rawpack.workers import worker as process
 from rawpack.workers.fill import WorkSpec
-from rawpack.workers.pool import Pending
 
 BATCH = 7
 PROCESSES = WAYS["processes"]
@@ -118,31 +114,36 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.own_processes
-@pytest.mark.parametrize("seed", range(20 if SOAK else 2))
-def test_killed_workers_change_nothing(store: Path, truth: Truth, seed: int) -> None:
-    """However many workers are killed at random moments, the epoch is what it would have been; one warning tells."""
+@pytest.mark.parametrize("seed", range(20 if SOAK else 1))
+@pytest.mark.parametrize("together", [False, True])
+def test_killed_workers_change_nothing(
+    store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch, together: bool, seed: int
+) -> None:
+    """However many workers are killed at random moments, also while several batches are in a slot, the epoch is what it
+    would have been, and so is the next; one warning tells."""
+    if together:
+        make_together(monkeypatch)
     chance = random.Random(seed)
-    reader = Reader(store)
-    expected = rows_of(reader.batches(BATCH, shuffle=True, seed=seed, workers=0))
-    with nothing_left():
-        batches = reader.batches(BATCH, shuffle=True, seed=seed, **PROCESSES)
-        iterator = iter(batches)
-        kept = []
-
-        def loop(iterator: BatchIterator) -> None:
+    alone = Reader(store).batches(3, shuffle=True, workers=0)
+    with nothing_left(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RuntimeWarning)
+        batches = Reader(store).batches(3, shuffle=True, **PROCESSES)
+        assert (batches._feed.making.together > 4) == together
+        for _ in range(2):
+            iterator, kept = iter(batches), []
             for batch in iterator:
                 kept.append(batch)
                 if len(kept) == 1 or chance.random() < 0.2:
                     with suppress(ProcessLookupError):  # killed before, and reaped by the template
                         os.kill(chance.choice(workers_of(iterator)), signal.SIGKILL)
-
-        with pytest.warns(RuntimeWarning, match="a worker died.*replaced") as caught:
-            loop(iterator)
-        assert len(caught) == 1
-        assert caught[0].filename == __file__, "the warning points to the loop"
-        assert rows_of(kept) == expected
-        assert all(truth.holds(batch) for batch in kept)
+            assert rows_of(kept) == rows_of(alone)
+            assert all(truth.holds(batch) for batch in kept)
         del batches, iterator
+    # Where few slots hold all batches, nobody may be at work any more.
+    assert len(caught) == 1 or (together and not caught)
+    for one in caught:
+        assert re.search("a worker died.*replaced", str(one.message))
+        assert one.filename == __file__, "the warning points to the loop"
 
 
 def test_killed_in_the_middle_of_a_slice(
@@ -185,66 +186,77 @@ def at_row(victim: int, ends: str) -> Callable[[Any, Any], None]:
     return before
 
 
-@pytest.mark.parametrize(("ends", "together"), [("SIGSEGV", 1), ("SIGSEGV", 4), ("SIGKILL", 4)])
-def test_a_sample_that_kills_three_workers(
-    store: Path, poison: Callable[..., None], monkeypatch: pytest.MonkeyPatch, ends: str, together: int
+@pytest.mark.usefixtures("only_the_stopped")
+@pytest.mark.parametrize(
+    ("ends", "together", "told"),
+    [
+        ("SIGSEGV", 1, r"a worker died \(exit status -11\)"),
+        ("SIGKILL", 4, r"a worker died \(exit status -9\)"),
+        ("SIGSTOP", 1, r"a worker made no progress for 0\.3 s.*"),
+    ],
+)
+def test_a_sample_that_ends_three_workers(
+    store: Path, poison: Callable[..., None], monkeypatch: pytest.MonkeyPatch, ends: str, together: int, told: str
 ) -> None:
-    """A sample that kills every worker ends the iteration with an error that has its row and key. What came before is
-    right, also of batches that were made together with the one that has it, and the next iteration starts anew."""
+    """A sample that kills every worker, or on which each hangs, ends the iteration with an error that has its row and
+    key. What came before is right, also of batches that were made together with the one that has it, and the next
+    iteration starts anew."""
     if together > 1:
         make_together(monkeypatch)
     reader, victim = Reader(store), 40
     poison(at_row(victim, ends))
     key = re.escape(repr(reader[victim]["key"]))
-    batches, seen = reader.batches(BATCH, **PROCESSES), list[dict[str, Any]]()
+    workers = replace(PROCESSES["workers"], timeout=0.3) if ends == "SIGSTOP" else PROCESSES["workers"]
+    batches, seen = reader.batches(BATCH, workers=workers), list[dict[str, Any]]()
     assert batches._feed.making.together == together
-    died = rf"a worker died \(exit status -{int(signal.Signals[ends])}\) 3 times at sample {victim} \({key}\)"
-    with pytest.warns(RuntimeWarning, match="a worker died"), pytest.raises(WorkerError, match=died):
+    with (
+        nothing_left(),
+        pytest.warns(RuntimeWarning, match="a worker (died|made no progress)"),
+        pytest.raises(WorkerError, match=rf"{told} 3 times at sample {victim} \({key}\)"),
+    ):
         seen.extend(batches)
     assert rows_of(seen) == list(range(victim - victim % BATCH))
-    assert rows_of(reader.select(range(victim)).batches(BATCH, **PROCESSES)) == list(range(victim))
+    assert rows_of(reader.select(range(victim)).batches(BATCH, workers=workers)) == list(range(victim))
 
 
-def killed_at_start(monkeypatch: pytest.MonkeyPatch, count: Path, most: int) -> None:
-    """The first `most` workers are killed before they begin; `count` gets a byte for each."""
+def read_by_one(store: Path, batch: int) -> tuple[list[int], str]:
+    """The rows that one worker gives, and the error that ends it."""
+    seen = list[dict[str, Any]]()
+    try:
+        seen.extend(Reader(store).batches(batch, workers=Workers(1, backend="process")))
+    except WorkerError as raised:
+        return rows_of(seen), str(raised)
+    return rows_of(seen), ""
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("most", [3, 1 << 30])
+def test_workers_that_are_killed_before_they_begin(
+    store: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """As on a busy machine: no sample is the cause, and the epoch is whole; where that has no end, the wait has one."""
+    count, real = tmp_path / "killed", process.main
+    count.touch()
 
     def main(channel: Channel, notes: Heartbeat, spec: WorkSpec, descriptors: list[int]) -> None:
         import os
         import signal
 
-        if not count.exists() or count.stat().st_size < most:
+        if count.stat().st_size < most:
             with count.open("a") as file:
                 file.write("k")
             os.kill(os.getpid(), signal.SIGKILL)
         real(channel, notes, spec, descriptors)
 
-    real = process.main
     monkeypatch.setattr(process, "main", main)
-
-
-@pytest.mark.usefixtures("forked")
-def test_workers_that_are_killed_before_they_begin(
-    store: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a busy machine: no sample is the cause, however many are killed, and the epoch is whole."""
-    killed_at_start(monkeypatch, tmp_path / "killed", 3)
+    monkeypatch.setattr("rawpack.system.pool._IN_VAIN_S", 120 if most == 3 else 0.1)
     with pytest.warns(RuntimeWarning, match=r"a worker died \(exit status -9\)") as caught:
-        batches = list(Reader(store).batches(BATCH, workers=Workers(1, backend="process")))
-    assert rows_of(batches) == list(range(len(truth)))
-    assert (len(caught), (tmp_path / "killed").stat().st_size) == (1, 3)
-
-
-def test_workers_that_are_always_killed_before_they_begin(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The wait has an end, and the error names no sample."""
-    killed_at_start(monkeypatch, tmp_path / "killed", 1 << 30)
-    monkeypatch.setattr("rawpack.system.pool._IN_VAIN_S", 0.1)
-    with (
-        pytest.warns(RuntimeWarning, match="a worker died"),
-        pytest.raises(WorkerError, match=r"cannot start here: a worker died \(exit status -9\) before it began"),
-    ):
-        list(Reader(store).batches(BATCH, workers=Workers(1, backend="process")))
+        seen, error = read_by_one(store, BATCH)
+    assert len(caught) == 1
+    if most == 3:
+        assert (seen, error, count.stat().st_size) == (list(range(len(truth))), "", 3)
+    else:
+        assert error.startswith("worker processes cannot start here: a worker died (exit status -9) before it began")
 
 
 @pytest.mark.usefixtures("forked")
@@ -254,58 +266,26 @@ def test_workers_that_are_killed_at_one_sample_after_another(
 ) -> None:
     """No sample is the cause where the next worker reads it; but there is an end to that in a slice."""
     killed = tmp_path / "killed"
+    killed.touch()
     monkeypatch.setattr("rawpack.workers.pool._MAX_SLICE_DEATHS", 4)
 
     def before(rows: Any, out: Any) -> None:
         import os
         import signal
 
-        done = len(killed.read_bytes()) if killed.exists() else 0
+        done = len(killed.read_bytes())
         if done < most and 20 + done in rows:
             killed.write_bytes(bytes(done + 1))
             os.kill(os.getpid(), signal.SIGKILL)
 
     poison(before)
-    seen, error = list[dict[str, Any]](), ""
-
-    def read() -> str:
-        try:
-            seen.extend(Reader(store).batches(40, workers=Workers(1, backend="process")))
-        except WorkerError as raised:
-            return str(raised)
-        return ""
-
     with pytest.warns(RuntimeWarning, match="a worker died"):
-        error = read()
+        seen, error = read_by_one(store, 40)
     assert len(killed.read_bytes()) == min(most, 4)
     if most == 3:
-        assert (rows_of(seen), error) == (list(range(len(truth))), "")
+        assert (seen, error) == (list(range(len(truth))), "")
     else:
         assert "4 times at different samples of a slice, the last time at sample" in error
-
-
-@pytest.mark.parametrize("seed", range(20 if SOAK else 1))
-def test_killed_while_several_batches_are_in_a_slot(
-    store: Path, truth: Truth, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many workers are killed at random moments, the epoch is what it would have been, and so is the next."""
-    make_together(monkeypatch)
-    chance = random.Random(seed)
-    batches = Reader(store).batches(3, shuffle=True, **PROCESSES)
-    assert batches._feed.making.together > 4
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        for epoch in range(3):
-            alone = Reader(store).batches(3, shuffle=True, workers=0)
-            alone.set_epoch(epoch)
-            iterator, rows = iter(batches), list[int]()
-            for batch in iterator:
-                assert truth.holds(batch)
-                rows += batch["index"].tolist()
-                if chance.random() < 0.2:
-                    with suppress(ProcessLookupError):
-                        os.kill(chance.choice(workers_of(iterator)), signal.SIGKILL)
-            assert rows == rows_of(alone)
 
 
 # ---------------------------------------------------------------------------------------------- hanging
@@ -344,25 +324,13 @@ def test_stopped_workers_are_replaced(store: Path, truth: Truth) -> None:
         del batches, iterator
 
 
-@pytest.mark.parametrize(("way", "timeout"), [("threads", float("inf")), ("threads", 1e9), ("processes", float("inf"))])
-def test_a_timeout_without_an_end(store: Path, truth: Truth, way: str, timeout: float) -> None:
+@pytest.mark.parametrize("way", ["threads", "processes"])
+def test_a_timeout_without_an_end(store: Path, truth: Truth, way: str) -> None:
     """A timeout that stands for none serves too where a loop is left early, and the next one waits for its workers."""
-    batches = Reader(store).batches(BATCH, shuffle=True, workers=replace(WAYS[way]["workers"], timeout=timeout))
+    workers = replace(WAYS[way]["workers"], timeout=float("inf"))
+    batches = Reader(store).batches(BATCH, shuffle=True, workers=workers)
     next(iter(batches))
     assert sorted(rows_of(batches)) == list(range(len(truth)))
-
-
-@pytest.mark.usefixtures("only_the_stopped")
-def test_a_sample_that_hangs_three_workers(store: Path, poison: Callable[..., None]) -> None:
-    """A sample on which every worker hangs ends the iteration with an error that names it."""
-    victim = 40
-    poison(at_row(victim, "SIGSTOP"))
-    with (
-        nothing_left(),
-        pytest.warns(RuntimeWarning, match="no progress"),
-        pytest.raises(WorkerError, match=rf"made no progress for 0\.3 s.* 3 times at sample {victim} "),
-    ):
-        list(Reader(store).batches(BATCH, workers=replace(PROCESSES["workers"], timeout=0.3)))
 
 
 @pytest.mark.usefixtures("only_the_stopped")
@@ -404,9 +372,11 @@ def test_a_worker_that_cannot_be_ended(store: Path, truth: Truth, monkeypatch: p
     end()
 
 
-def test_a_thread_that_hangs_for_a_while(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("forever", [False, True])
+def test_a_thread_that_hangs(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch, forever: bool) -> None:
     """A worker thread that hangs, as on a network disk, is left behind, and another does its work: the epoch is whole,
-    also when the first goes on and writes what it had still to write."""
+    also when the first goes on and writes what it had still to write. Where every one hangs at a sample, the iteration
+    ends with an error instead of waiting for ever."""
     reader, stuck, release, done = Reader(store), threading.Event(), threading.Event(), threading.Event()
     read, look = reader._library.read_into, SupervisedPool.stuck
 
@@ -415,7 +385,7 @@ def test_a_thread_that_hangs_for_a_while(store: Path, truth: Truth, monkeypatch:
         return look(pool, timeout if stuck.is_set() and not release.is_set() else 600)
 
     def read_into(name: str, rows: Any, out: Any) -> None:
-        if 40 in rows and name == "image" and not stuck.is_set():
+        if 40 in rows and name == "image" and (forever or not stuck.is_set()):
             stuck.set()
             release.wait()
             out[:] = 99
@@ -428,77 +398,44 @@ def test_a_thread_that_hangs_for_a_while(store: Path, truth: Truth, monkeypatch:
     monkeypatch.setattr("rawpack.workers.backends._JOIN_TIMEOUT_S", 0.2)
     batches = reader.batches(BATCH, workers=replace(WAYS["threads"]["workers"], timeout=0.3))
     held = list[dict[str, Any]]()
-    with pytest.warns(RuntimeWarning, match="cannot be killed"):
+    error = r"cannot be killed 3 times at .*40.*is the disk or network share of the store"
+    ends = pytest.raises(WorkerError, match=error) if forever else nullcontext()
+    with pytest.warns(RuntimeWarning, match="cannot be killed"), ends:
         held.extend(batches)
     release.set()
     assert done.wait(120)
-    held.extend(batches)
-    assert rows_of(held) == [*range(len(truth))] * 2
-    assert all(truth.holds(batch) for batch in held)
-
-
-def test_a_thread_that_hangs(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where every worker thread hangs at a sample, the iteration ends with an error instead of waiting for ever."""
-    reader, release = Reader(store), threading.Event()
-    read = reader._library.read_into
-
-    def read_into(name: str, rows: Any, out: Any) -> None:
-        if 40 in rows:
-            release.wait()
-        read(name, rows, out)
-
-    monkeypatch.setattr(reader._library, "read_into", read_into)
-    monkeypatch.setattr("rawpack.workers.backends._JOIN_TIMEOUT_S", 0.2)
-    with (
-        pytest.warns(RuntimeWarning, match="cannot be killed"),
-        pytest.raises(
-            WorkerError, match=r"cannot be killed 3 times at .*40.*is the disk or network share of the store"
-        ),
-    ):
-        list(reader.batches(BATCH, workers=replace(WAYS["threads"]["workers"], timeout=0.3)))
-    release.set()
+    if not forever:
+        held.extend(batches)
+        assert rows_of(held) == [*range(len(truth))] * 2
+        assert all(truth.holds(batch) for batch in held)
 
 
 # ---------------------------------------------------------------------------------------------- no start
 
 FAILS: dict[str, tuple[str, str]] = {
     "an interpreter without its library": (
-        "import os; os.environ['PYTHONHOME'] = '/nowhere'",
-        r"exit status 1.*Fatal Python error.*No module named 'encodings'",
+        "os.environ['PYTHONHOME'] = '/nowhere'",
+        r"WorkerError .*exit status 1.*Fatal Python error.*No module named 'encodings'",
     ),
-    "a module that cannot be imported": (
-        "import os; os.environ['PYTHONPATH'] = sys.argv[2]",
-        r"exit status 1.*Traceback.*this xxhash is broken",
-    ),
-    "a limit on memory": (
-        "import functools, resource, subprocess\n"
-        "subprocess.Popen = functools.partial(subprocess.Popen, preexec_fn=functools.partial("
-        "resource.setrlimit, resource.RLIMIT_AS, (60 << 20, 60 << 20)))",
-        r"exit status.*It wrote.*(Memory|memory|map)",
-    ),
-    "a store that is gone": (
-        "import os; os.rename(sys.argv[1], sys.argv[1] + '.moved')",
-        r"DamagedStoreError .*is missing",
-    ),
+    "a store that is gone": ("os.rename(sys.argv[1], sys.argv[1] + '.moved')", r"DamagedStoreError .*is missing"),
     "no interpreter": (
         "sys.executable = '/nowhere/python'",
-        r"no worker process can be started \(/nowhere/python\).*No such file",
+        r"WorkerError .*no worker process can be started \(/nowhere/python\).*No such file",
     ),
     "no process left to start": (
-        "import subprocess\n"
         "def refuse(*_, **__): raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
         "subprocess.Popen.__init__ = refuse",
-        r"no worker process can be started.*temporarily unavailable: a limit on processes",
+        r"WorkerError .*no worker process can be started.*temporarily unavailable: a limit on processes",
     ),
 }
 """What keeps worker processes from starting, as a script's line, and what the error must tell of it."""
 
 STARTS = """
-import sys, warnings
+import os, subprocess, sys, warnings
 from rawpack import RawpackError, Reader, Workers
 warnings.simplefilter("error")
 batches = Reader(sys.argv[1]).batches(6, workers=Workers(2, backend="process", timeout=600))
-{trouble}
+exec(sys.argv[2])
 try:
     list(batches)
 except RawpackError as error:
@@ -507,50 +444,19 @@ except RawpackError as error:
 
 
 @pytest.mark.parametrize("trouble", FAILS)
-def test_workers_that_cannot_start(forks: Forks, copy: Callable[[str], Path], tmp_path: Path, trouble: str) -> None:
+def test_workers_that_cannot_start(forks: Forks, copy: Callable[[str], Path], trouble: str) -> None:
     """What keeps worker processes from starting is said in one error, with their own last words, at once: nothing is
     tried three times, warned of, or left on standard error."""
     line, message = FAILS[trouble]
-    shadow = tmp_path / "shadow"
-    script(shadow / "xxhash", "raise RuntimeError('this xxhash is broken')", "__init__.py")
-    ran = forks.run(STARTS.replace("{trouble}", line), copy("memmap"), shadow)
+    ran = forks.run(STARTS, copy("memmap"), line)
     assert (ran.code, ran.err) == (0, "")
-    assert re.match(rf"((WorkerError|RawpackError) .*)?{message}", ran.out, re.DOTALL), ran.out
-
-
-ENDS = """
-import os, sys, warnings
-from rawpack import Reader, WorkerError, Workers
-from rawpack.workers import worker as process
-
-def main(channel, notes, spec, descriptors):
-    import os, sys
-    print("ready", file=sys.stderr, flush=True)
-    notes.note(1, -1)
-    channel.receive()
-    raise MemoryError("no room for slot 7")
-
-process.main = main
-warnings.simplefilter("ignore")
-try:
-    list(Reader(sys.argv[1]).batches(6, workers=Workers(1, backend="process")))
-except WorkerError as error:
-    print(error)
-"""
-
-
-def test_a_worker_that_ends_itself(forks: Forks, store: Path) -> None:
-    """What ends a worker between its tasks is told with its traceback; what it prints comes out on standard error."""
-    ran = forks.run(ENDS, store)
-    assert ran.code == 0
-    assert ran.err in ("ready\n" * 3, "ready\n" * 4), "each that died was replaced; the last one as well, if in time"
-    assert re.search(r"died \(exit status 1\) 3 times.*Traceback.*MemoryError: no room for slot 7", ran.out, re.DOTALL)
+    assert re.match(message, ran.out, re.DOTALL), ran.out
 
 
 # ---------------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["here", "processes"])
 def test_a_damaged_sample(packed: Packed, copy: Callable[[str], Path], way: str) -> None:
     """A sample that does not decode raises here, with its row, its key and, from a worker, the original traceback; the
     other samples go on being read."""
@@ -567,8 +473,7 @@ def test_a_damaged_sample(packed: Packed, copy: Callable[[str], Path], way: str)
     if way == "here":
         assert caught.value.__cause__ is not None
     else:
-        assert "Traceback (most recent call last)" in str(caught.value)
-        assert "codecs/jpeg.py" in str(caught.value)
+        assert re.search(r"Traceback \(most recent call last\).*codecs/jpeg\.py", str(caught.value), re.DOTALL)
     others = [row for row in range(len(reader)) if row != victim]
     assert rows_of(reader.select(others).batches(BATCH, **WAYS[way])) == list(range(len(others)))
 
@@ -592,16 +497,6 @@ def test_an_error_does_not_wait_for_others(store: Path, poison: Callable[..., No
     with nothing_left(), pytest.raises(WorkerError, match=rf"sample {victim} \({key}\) failed: LookupError") as caught:
         list(reader.batches(BATCH, workers=replace(PROCESSES["workers"], timeout=3600)))
     assert re.search(r"Traceback.*line \d+, in before.*the original exception", str(caught.value), re.DOTALL)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_shard_that_shrinks_before_it_is_read(copy: Callable[[str], Path], way: str) -> None:
-    """A shard that was cut short under an open reader is refused, by name, with both sizes."""
-    path = copy("memmap")
-    batches = Reader(path).batches(BATCH, **WAYS[way])
-    os.truncate(path / "shard-00001.npy", 5000)
-    with pytest.raises(RawpackError, match=r"shard-00001\.npy has 5000 bytes; \d+ were packed"):
-        list(batches)
 
 
 SHRINK = """
@@ -651,10 +546,8 @@ if sys.argv[2] == "waiting":
         os.kill(handle.worker.process.pid, signal.SIGSTOP)
     for batch in iterator:
         pass
-time.sleep(600)
+    time.sleep(600)
 """
-
-STATES = ("idle", "busy", "waiting")
 
 
 def started_loop(begun: Path, state: str) -> list[int]:
@@ -662,13 +555,12 @@ def started_loop(begun: Path, state: str) -> list[int]:
     wait_until(begun.exists, "it has begun to read")
     workers = [int(pid) for pid in begun.read_text().split()]
     if state == "waiting":
-        wait_until(
-            lambda: all(psutil.Process(pid).status() == "stopped" for pid in workers), "the workers have stopped"
-        )
+        stopped = psutil.STATUS_STOPPED
+        wait_until(lambda: all(psutil.Process(pid).status() == stopped for pid in workers), "the workers have stopped")
     return workers
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", ["busy", "waiting"])
 def test_the_main_process_is_killed(forks: Forks, store: Path, tmp_path: Path, state: str) -> None:
     """After SIGKILL of the main process, whatever it was at, its workers, stopped ones too, and what forked them end
     by themselves, and nothing is left."""
@@ -685,7 +577,7 @@ def test_the_main_process_is_killed(forks: Forks, store: Path, tmp_path: Path, s
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.parametrize("state", ["busy", "waiting"])
+@pytest.mark.parametrize("state", ["busy", "waiting"] if SOAK else ["waiting"])
 def test_ctrl_c(store: Path, tmp_path: Path, state: str) -> None:
     """Ctrl-C at a terminal ends a script by KeyboardInterrupt, with one traceback, its own; workers end too."""
     with running(script(tmp_path, LOOP), store, state, tmp_path / "begun") as loop:
@@ -725,92 +617,22 @@ for way in eval(sys.argv[2]):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_iterators_that_are_left(store: Path, truth: Truth, way: str) -> None:
-    """break, a forgotten iterator and close() leave the next epochs whole, and nothing behind."""
-    with nothing_left():
-        batches = Reader(store).batches(BATCH, shuffle=True, **WAYS[way])
-        for batch in batches:
-            assert truth.holds(batch)
-            break
-        iter(batches)
-        iterator = iter(batches)
-        first = next(iterator)
-        iterator.close()
-        iterator.close()
-        assert list(iterator) == []
-        assert len(rows_of(batches)) == len(truth)
-        assert truth.holds(first)
-        assert truth.holds(batch)
-        del batches, iterator, first, batch
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_two_iterators_at_once(store: Path, truth: Truth, way: str) -> None:
-    """Two iterators over one Batches take two epochs, neither disturbed by the other; nested loops work."""
-    reader = Reader(store)
-    want = reader.batches(BATCH, shuffle=True, workers=0)
-    expected = [rows_of(want) for _ in range(2)]
-    with nothing_left():
-        batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
-        pairs = list(zip(batches, batches, strict=True))
-        assert [rows_of(one) for one in zip(*pairs, strict=True)] == expected
-        assert all(truth.holds(batch) for pair in pairs for batch in pair)
-        batches.set_epoch(0)
-        for outer, _ in zip(batches, range(2), strict=False):
-            assert sorted(rows_of(batches)) == list(range(len(truth)))
-            assert truth.holds(outer)
-        del batches, pairs, outer
-
-
-@pytest.mark.parametrize("way", WAYS)
 def test_threads_share_one_iterator(store: Path, truth: Truth, way: str) -> None:
     """Several threads on one iterator share its batches as they would a queue: each batch goes to exactly one."""
 
-    def take(iterator: Any, begin: threading.Barrier, mine: list[Any]) -> None:
+    def take(iterator: Any, begin: threading.Barrier) -> list[Any]:
         begin.wait()
-        mine.extend(iterator)
+        return list(iterator)
 
-    with nothing_left():
+    with nothing_left(), ThreadPoolExecutor(6) as pool:
         batches = Reader(store).batches(BATCH, shuffle=True, **WAYS[way])
         for _ in range(3):
             iterator, begin = iter(batches), threading.Barrier(6)
-            taken: list[list[Any]] = [[] for _ in range(6)]
-            threads = [threading.Thread(target=take, args=(iterator, begin, mine)) for mine in taken]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert sorted(row for mine in taken for row in rows_of(mine)) == list(range(len(truth)))
-            assert all(truth.holds(batch) for mine in taken for batch in mine)
+            taken = [batch for mine in pool.map(take, [iterator] * 6, [begin] * 6) for batch in mine]
+            assert sorted(rows_of(taken)) == list(range(len(truth)))
+            assert all(truth.holds(batch) for batch in taken)
         assert batches.state_dict()["epoch"] == 3
         del batches, iterator, taken
-
-
-def test_closing_while_another_thread_waits(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A close() while another thread waits for a batch ends the iteration after that batch, for both of them."""
-    batches = Reader(store).batches(BATCH, **PROCESSES)
-    iterator = iter(batches)
-    seen = [next(iterator)]
-    pool, waits, go_on = iterator._source.pool, threading.Event(), threading.Event()
-    assert pool is not None
-    wait = pool.wait
-
-    def slowly(pending: Pending) -> None:
-        waits.set()
-        go_on.wait()
-        wait(pending)
-
-    monkeypatch.setattr(pool, "wait", slowly)
-    taker = threading.Thread(target=lambda: seen.append(next(iterator)))
-    taker.start()
-    waits.wait()
-    closer = threading.Thread(target=iterator.close)
-    closer.start()
-    go_on.set()
-    taker.join()
-    closer.join()
-    assert rows_of(seen) == list(range(2 * BATCH))
-    assert next(iterator, None) is None
 
 
 @pytest.mark.own_processes
@@ -841,48 +663,21 @@ def test_many_workers_for_the_cpus(monkeypatch: pytest.MonkeyPatch, store: Path)
 
 
 WITHOUT_FOLDER = """
-import os, shutil, sys, tempfile
-from rawpack import RawpackError, Reader, Workers
+import os, sys, tempfile
+from rawpack import Reader, Workers
 folder = tempfile.mkdtemp()
 os.chdir(folder)
 sys.path.insert(0, "")
 reader = Reader(sys.argv[1])
-if sys.version_info[:3] == (3, 13, 0):
-    # There, a module without some name raises SystemError once the current folder is gone. Most modules look for one.
-    import cloudpickle, rawpack.workers.pool
 os.rmdir(folder)
-print(sum(len(batch["index"]) for batch in reader.batches(16, workers=Workers(1, backend="process"))))
-try:
-    Reader("store")
-except RawpackError as error:
-    print(error)
+print(sum(len(batch["index"]) for batch in reader.batches(16, workers=Workers(2, backend="process"))))
 """
 
 
-def test_current_folder_removed(store: Path, truth: Truth) -> None:
-    """A script whose current folder is removed goes on reading; a relative path is refused with the reason."""
-    ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_FOLDER, store], capture_output=True, text=True, env=environment(), check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == [
-        str(len(truth)),
-        "store is relative to the current folder, which was removed: change folder, or pass an absolute path",
-    ]
-
-
-def test_next_within_next(store: Path) -> None:
-    """A function of the user's that asks its own iterator for a batch gets an error, not an endless wait."""
-    loop: list[Any] = []
-
-    def greedy(batch: dict[str, Any]) -> dict[str, Any]:
-        next(loop[0])
-        return batch
-
-    loop.append(iter(Reader(store).batches(BATCH, workers=0, transform=[BatchLambda(greedy)])))
-    with pytest.raises(RawpackError, match=r"from within its own next\(\)"):
-        next(loop[0])
-    loop.clear()
+def test_current_folder_removed(forks: Forks, store: Path, truth: Truth) -> None:
+    """A script whose current folder is removed goes on reading."""
+    ran = forks.run(WITHOUT_FOLDER, store)
+    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
 
 
 def leave(image: Any) -> Any:
@@ -904,11 +699,7 @@ def test_a_function_that_ends_its_worker(store: Path, way: str) -> None:
 
 @pytest.mark.parametrize(
     ("way", "what"),
-    [
-        *((way, "iterator") for way in WAYS),
-        *(("processes", what) for what in ("batches", "reader")),
-        ("here", "reader"),
-    ],
+    [("here", "reader"), ("threads", "iterator"), ("processes", "iterator"), ("processes", "batches")],
 )
 def test_a_signal_handler_closes_them(store: Path, truth: Truth, way: str, what: str) -> None:
     """A handler that runs while its thread waits for a batch closes all that there is: the batch still comes, and
@@ -938,25 +729,15 @@ def test_a_signal_handler_closes_them(store: Path, truth: Truth, way: str, what:
 @pytest.mark.parametrize("way", WAYS)
 def test_threads_with_iterators_of_their_own(store: Path, truth: Truth, way: str) -> None:
     """Threads that each call iter() take different epochs, each of them whole."""
-    reader, count = Reader(store), 4 if SOAK else 3
-    want = reader.batches(BATCH, shuffle=True, workers=0)
-    expected = [rows_of(want) for _ in range(count)]
-    taken: list[list[int]] = []
-
-    def work(batches: Batches) -> None:
-        kept = list(batches)
-        if all(truth.holds(batch) for batch in kept):
-            taken.append(rows_of(kept))
-
-    with nothing_left():
+    reader = Reader(store)
+    alone = reader.batches(BATCH, shuffle=True, workers=0)
+    expected = [rows_of(alone) for _ in range(3)]
+    with nothing_left(), ThreadPoolExecutor(3) as pool:
         batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
-        threads = [threading.Thread(target=work, args=(batches,)) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(taken) == sorted(expected)
-        del batches
+        taken: list[list[dict[str, Any]]] = list(pool.map(list, [batches] * 3))
+        assert sorted(map(rows_of, taken)) == sorted(expected)
+        assert all(truth.holds(batch) for epoch in taken for batch in epoch)
+        del batches, taken
 
 
 # ---------------------------------------------------------------------------------------------- fork, pickle, scripts
@@ -1032,23 +813,18 @@ for way in eval(sys.argv[2]):
 """
 
 
-SCRIPTS = {"iterators are open at the end": END, "fork": FORK}
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_scripts_that_go_well(store: Path, tmp_path: Path, name: str) -> None:
-    """A script may end at any point, with batches held and iterators open, silently, whoever makes its batches. After
-    os.fork(), the child iterates on its own, is refused its parent's iterator, and may end as it likes."""
-    # Python itself warns of a fork where threads are, from 3.12 on.
-    options = ("-W", "ignore::DeprecationWarning")
-    ran = run_script(script(tmp_path, SCRIPTS[name]), store, repr(list(WAYS.values())), options=options)
+def test_iterators_that_are_open_at_the_end(store: Path, tmp_path: Path) -> None:
+    """A script may end with batches held and iterators open, silently, whoever makes its batches."""
+    ran = run_script(script(tmp_path, END), store, repr(list(WAYS.values())), options=())
     assert (ran.code, ran.out, ran.err) == (0, "done\n" * 3, "")
 
 
-def test_a_batch_that_a_child_holds(forks: Forks, store: Path) -> None:
-    """What was held at a fork stays what it is in the child, although the parent lets go of it and reads on."""
-    silent = "import warnings\nwarnings.simplefilter('ignore', DeprecationWarning)\n"  # of Python, as above
-    ran = forks.run(silent + FORK_KEEPING, store, repr(list(WAYS.values())))
+@pytest.mark.parametrize("code", [FORK, FORK_KEEPING], ids=["iterates", "holds a batch"])
+def test_a_child_by_fork(forks: Forks, store: Path, code: str) -> None:
+    """After os.fork(), the child iterates on its own, is refused its parent's iterator, and may end as it likes. A
+    batch that was held stays what it is in the child, although the parent lets go of it and reads on."""
+    silent = "import warnings\nwarnings.simplefilter('ignore', DeprecationWarning)\n"  # of Python, from 3.12 on
+    ran = forks.run(silent + code, store, repr(list(WAYS.values())))
     assert (ran.code, ran.out, ran.err) == (0, "done\n" * 3, "")
 
 
@@ -1096,27 +872,6 @@ def test_forks_with_batches_held_leave_no_mappings(forks: Forks, store: Path) ->
 
 STRICT = "import warnings\nwarnings.simplefilter('error')\n"
 
-UNPICKLE = """
-import pickle, sys
-from rawpack import Workers
-with open(sys.argv[1], "rb") as file:
-    reader = pickle.load(file)
-batches = reader.batches(6, shuffle=True, workers=Workers(2, backend="process"))
-print(len(reader), [row for batch in batches for row in batch["index"].tolist()])
-"""
-
-
-def test_a_pickled_reader(forks: Forks, store: Path, tmp_path: Path) -> None:
-    """A reader, or a selection of it, pickled into another process reads the same there."""
-    reader = Reader(store).select(range(70, 20, -2))
-    for _ in reader.batches(BATCH, workers=0):
-        pass
-    (tmp_path / "reader.pickle").write_bytes(pickle.dumps(reader))
-    assert (tmp_path / "reader.pickle").stat().st_size < 4096
-    ran = forks.run(STRICT + UNPICKLE, tmp_path / "reader.pickle")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"25 {rows_of(reader.batches(BATCH, shuffle=True, workers=0))}\n"
-
 
 def test_batches_are_not_pickled(store: Path) -> None:
     """Batches and their iterators do not travel, and the error says what does."""
@@ -1135,65 +890,27 @@ print(sum(len(batch["index"]) for batch in batches))
 """
 
 
-@pytest.mark.parametrize(
-    ("options", "beside", "names"),
-    [
-        ((), False, ("numpy", "queue", "cv2", "socket", "rawpack")),
-        (("-P",), True, ("numpy", "queue", "cv2", "socket", "rawpack")),
-        # Python puts them first on the path of the script itself.
-        (("-W", "error"), True, ("queue", "cv2", "simplejpeg")),
-    ],
-    ids=["in the working folder", "beside a script with -P", "beside a script"],
-)
-def test_modules_of_the_user_shadow_nothing(
-    store: Path, tmp_path: Path, truth: Truth, options: tuple[str, ...], beside: bool, names: tuple[str, ...]
-) -> None:
+def test_modules_of_the_user_shadow_nothing(store: Path, tmp_path: Path, truth: Truth) -> None:
     """A `numpy.py`, `queue.py` or `cv2.py` of the user's reaches no worker; and a script needs no `if __name__ ==
     "__main__"`: it is never run again in one."""
-    folder = tmp_path / "folder"
-    for name in names:
-        script(folder, "raise RuntimeError('the wrong module was imported')\n", f"{name}.py")
-    ran = run_script(script(folder if beside else tmp_path, PLAIN), store, options=options, folder=folder)
+    # Python puts those beside a script first on the path of the script itself.
+    for folder, names in {"beside": "queue cv2 simplejpeg", "current": "numpy queue cv2 socket rawpack"}.items():
+        for name in names.split():
+            script(tmp_path / folder, "raise RuntimeError('the wrong module was imported')\n", f"{name}.py")
+    ran = run_script(script(tmp_path / "beside", PLAIN), store, folder=tmp_path / "current")
     assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
 
 
 # ---------------------------------------------------------------------------------------------- narrow machines
 
 
-def sealed(path: Path, head: bool = False) -> manifest.FileRecord:
-    data = path.read_bytes()
-    start = xxhash.xxh3_64_hexdigest(data[: manifest.HEAD_BYTES]) if head else ""
-    return manifest.FileRecord(name=path.name, bytes=len(data), xxh3=xxhash.xxh3_64_hexdigest(data), head=start)
-
-
-def tiny_shards(root: Path, shards: int) -> Path:
-    """A memmap store of so many shards of two samples each; sample i is filled with i % 251."""
-    (root / "columns-1").mkdir(parents=True)
-    made, rows = [], 2 * shards
-    for number in range(shards):
-        images = np.empty((2, 4, 4, 3), np.uint8)
-        images[0], images[1] = 2 * number % 251, (2 * number + 1) % 251
-        path = root / f"shard-{number:05}.npy"
-        np.save(path, images)
-        place = manifest.Placement(offset=path.stat().st_size - images.nbytes, bytes=images.nbytes)
-        made.append(manifest.Shard(rows=2, files=(sealed(path, head=True),), fields={"image": place}))
-    np.save(root / "columns-1" / "label.npy", np.arange(rows))
-    np.save(root / "columns-1" / "image.xxh3.npy", np.zeros(rows, np.uint64))
-    (root / "rejects.jsonl").write_bytes(b"")
-    columns = [sealed(root / "columns-1" / name) for name in ("label.npy", "image.xxh3.npy")]
-    whole = manifest.Manifest(
-        rawpack=1, format="memmap", samples=rows,
-        fields={
-            "image": manifest.Field(kind="image", dtype="uint8", shape=(4, 4, 3)),
-            "label": manifest.Field(kind="number", dtype="int64"),
-        },
-        classes=None, shards=tuple(made),
-        columns=(manifest.Columns(folder="columns-1", rows=rows, files=tuple(columns)),),
-        rejects=manifest.Rejects(count=0, reasons={}, file=sealed(root / "rejects.jsonl")),
-        counts={}, recipe={},
-    )  # fmt: skip
-    (root / manifest.NAME).write_bytes(manifest.dump(whole))
-    return root
+@pytest.fixture
+def many_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of 300 shards, with --soak of 1,000, of two samples each; sample i is filled with i % 251."""
+    monkeypatch.setattr("rawpack_packer.recipe._MIN_PART", 2)
+    images = [np.full((4, 4, 3), i % 251, np.uint8) for i in range(2000 if SOAK else 600)]
+    rawpack_packer.pack(images, tmp_path / "store", shard_size=1)
+    return tmp_path / "store"
 
 
 MANY_SHARDS = """
@@ -1210,43 +927,37 @@ for preload, workers in itertools.product((False, True), ways):
         assert (batch["image"] == (batch["index"] % 251)[:, None, None, None]).all()
         rows += len(batch["index"])
         held.append(batch)
-    assert rows == len(reader) == int(sys.argv[2])
+    assert rows == len(reader)
 print("done")
 """
 
 
-def test_300_shards_under_256_descriptors(forks: Forks, tmp_path: Path) -> None:
-    """A store of 300 shards, with --soak of 1,000, is read, shuffled, preloaded too, where a process may open no more
-    than 256 files."""
-    shards = 1000 if SOAK else 300
-    ran = forks.run(STRICT + MANY_SHARDS, tiny_shards(tmp_path / "store", shards), 2 * shards)
+def test_300_shards_under_256_descriptors(forks: Forks, many_shards: Path) -> None:
+    """A store of more shards is read, shuffled, preloaded too, where a process may open no more than 256 files."""
+    assert len(list(many_shards.glob("shard-*"))) >= 300
+    ran = forks.run(STRICT + MANY_SHARDS, many_shards)
     # On a slow machine the bar of preloading comes up.
     assert (ran.code, ran.out, re.sub(r".*preloading: .*|\s", "", ran.err)) == (0, "done\n", "")
 
 
-MOUNTS = {
-    "/dev/shm of 1 MB": "mount -t tmpfs -o size=1m none /dev/shm",
-    "/dev/shm read-only": "mount -t tmpfs -o ro none /dev/shm",
-    "a read-only store": 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && ! touch "$1/new" 2>/dev/null',
-}
-
-
-ALONE = """
+NARROW = """
 import ctypes, subprocess, sys
 private = "mount --make-rprivate / && mount -t tmpfs none /mnt"
 if ctypes.CDLL(None).unshare(0x20000) or subprocess.run(private, shell=True, capture_output=True).returncode:
     sys.exit(77)
-subprocess.run(["sh", "-ec", sys.argv[2], "sh", sys.argv[1]], check=True)
+subprocess.run(["sh", "-ec", '''
+mount -t tmpfs -o size=1m,ro none /dev/shm
+mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && ! touch "$1/new" 2>/dev/null
+''', "sh", sys.argv[1]], check=True)
 """
-"""In a namespace of mounts of its own (CLONE_NEWNS), mount as the second argument says."""
+"""In a namespace of mounts of its own (CLONE_NEWNS)."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has namespaces of mounts")
-@pytest.mark.parametrize("narrow", MOUNTS)
-def test_narrow_mounts(forks: Forks, store: Path, truth: Truth, narrow: str) -> None:
-    """Batches far larger than /dev/shm come as ever, and nothing is written to the store."""
+def test_narrow_mounts(forks: Forks, store: Path, truth: Truth) -> None:
+    """Batches are read where neither the store nor /dev/shm can be written to, and that is small."""
     before = states_of(store)
-    ran = forks.run(ALONE + PLAIN.replace("image_size=32, ", ""), store, MOUNTS[narrow])
+    ran = forks.run(NARROW + PLAIN.replace("image_size=32, ", ""), store)
     if ran.code == 77:
         pytest.skip("mounting in a namespace of one's own is not permitted here")
     assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")

@@ -23,7 +23,7 @@ def tar(members: Mapping[str, bytes | str]) -> bytes:
     return file.getvalue()
 
 
-def zipped(members: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+def zipped(members: Mapping[str, bytes | str], method: int = zipfile.ZIP_STORED) -> bytes:
     """A zip archive of these members, in their order."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", method) as archive:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 _RUN = BENCH / "run.py"
 
 
-def quickly(folder: Path, table: str) -> dict[str, Any]:
-    """What the quick benchmark writes of one table."""
-    command: list[str | Path] = [sys.executable, _RUN, "--quick", "--tables", table]
+def quickly(folder: Path, tables: str, lines: Iterable[str] = ()) -> dict[str, Any]:
+    """What the quick benchmark writes of some tables, or of some of their lines."""
+    command: list[str | Path] = [sys.executable, _RUN, "--quick", "--tables", tables]
+    command += [word for line in lines for word in ("--line", line)]
     command += ["--work", folder / "work", "--json", folder / "out.json"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

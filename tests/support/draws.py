@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from rawpack.transforms import Step
+from rawpack.transforms.randomness import randoms_of
 
 
 def tries(many: int) -> int:
@@ -21,3 +25,8 @@ def same_distribution(ours: ArrayLike, theirs: ArrayLike) -> bool:
     first, second = (np.searchsorted(one, both, side="right") / len(one) for one in samples)
     allowed = math.sqrt(-math.log(1e-6 / 2) / 2 * (1 / len(samples[0]) + 1 / len(samples[1])))
     return bool(np.abs(first - second).max() < allowed)
+
+
+def draws(step: Step, height: int, width: int, count: int) -> list[Any]:
+    """What a step draws for so many samples."""
+    return [step.draw(random, height, width) for random in randoms_of((1, 2, -1), np.arange(count))]

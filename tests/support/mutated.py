@@ -92,12 +92,12 @@ def words(data: bytes, draw: random.Random) -> bytes:
     return (b" " + data + b" ")[: place.start()][1:] + new + (b" " + data + b" ")[place.end() : -1]
 
 
-def _places(tree: Any) -> list[tuple[Any, Any]]:
+def places_in(tree: Any) -> list[tuple[Any, Any]]:
     """Each container in a tree of JSON with the key or the number of a value in it."""
     found = []
     keys = tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
     for key in keys:
-        found += [(tree, key), *_places(tree[key])]
+        found += [(tree, key), *places_in(tree[key])]
     return found
 
 
@@ -116,7 +116,7 @@ def _number_in(text: str, draw: random.Random) -> str:
 
 def tree_changed(tree: Any, draw: random.Random) -> Any:
     """A tree of JSON with a value replaced, taken out, or there twice."""
-    places = _places(tree)
+    places = places_in(tree)
     if not places:
         return draw.choice(VALUES)
     inside, key = draw.choice(places)

@@ -1,8 +1,8 @@
 """Readers of every kind of store, written from `docs/format/` alone: nothing here imports rawpack.
 
-    python readers_by_docs.py OUT.npz STORE [STORE ...]
+    python readers_by_docs.py STORE [STORE ...]
 
-reads each store by every way that the documentation names, holds them against one another, and writes what it read.
+reads each store by every way that the documentation names, holds them against one another, and prints what it read.
 """
 
 from __future__ import annotations
@@ -391,23 +391,19 @@ def check_provenance(store: Path) -> None:
         assert digest.hexdigest() == about["source"]["digest"]
 
 
-def main(out: str, *stores: str) -> None:
-    arrays: dict[str, NDArray[Any]] = {}
+def main(*stores: str) -> None:
+    """Print store -> field -> the sum of each sample's value."""
+    from golden import sum_of
+
+    found: dict[str, dict[str, list[str]]] = {}
     for store in stores:
         by_docs = StoreByDocs(Path(store))
-        check_provenance(Path(store))
-        samples = list(by_docs.samples())
-        name = Path(store).name
-        arrays[f"{name}/keys"] = np.array([sample.key for sample in samples])
-        arrays[f"{name}/labels"] = np.array([sample.label for sample in samples], np.int64)
-        arrays[f"{name}/shapes"] = np.array([sample.image.shape for sample in samples])
-        for other in samples[0].masks | samples[0].others:
-            values = [(sample.masks | sample.others)[other] for sample in samples]
-            flat = [np.asarray(value).reshape(-1) for value in values]
-            arrays[f"{name}/{other}"] = np.concatenate(flat)
-            arrays[f"{name}/{other}/shapes"] = np.array([np.shape(value) for value in values])
-        arrays[f"{name}/pixels"] = np.concatenate([sample.image.reshape(-1) for sample in samples])
-    np.savez(out, **arrays)  # type: ignore[arg-type]
+        sums = found[store] = {name: list[str]() for name in by_docs.fields}
+        for sample in by_docs.samples():
+            values = {"image": sample.image, "key": sample.key, "label": sample.label} | sample.masks | sample.others
+            for name in sums:
+                sums[name].append(sum_of(values[name], by_docs.fields[name]["dtype"]))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import psutil  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from running import Ran, environment, process
 
-from rawpack import Batches, Workers, native
+from rawpack import Batches, Reader, Workers, native
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.integrations.placed import PlacedBatches
 from rawpack.native import calls
@@ -56,6 +56,21 @@ class Truth:
         """Whether the rows of a batch are those that its `store_row` names, or its `index` where it has none."""
         rows = batch.get("store_row", batch["index"])
         return np.array_equal(batch["image"], self.images[rows]) and np.array_equal(batch["label"], self.labels[rows])
+
+
+def epoch_of(store: Any, transform: Any, epochs: int = 1, **options: Any) -> dict[str, NDArray[Any]]:
+    """All arrays of the batches of the last of so many epochs, sorted by sample; of a reader, or of stores."""
+    options = {"batch_size": 20, "shuffle": True, "seed": 3, "workers": 0} | options
+    batches = (store if isinstance(store, Reader) else Reader(store)).batches(transform=transform, **options)
+    batches.set_epoch(0)  # on purpose: each call reads the same ones
+    for _ in range(epochs - 1):
+        list(batches)
+    found = [
+        {name: array.copy() for name, array in batch.items() if isinstance(array, np.ndarray)} for batch in batches
+    ]
+    whole = {name: np.concatenate([batch[name] for batch in found]) for name in found[0]}
+    order = np.argsort(whole["index"])
+    return {name: array[order] for name, array in whole.items()}
 
 
 def rows_of(batches: Any) -> list[int]:

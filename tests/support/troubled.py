@@ -106,11 +106,6 @@ def shrink_memory(spare: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + spare, resource.RLIM_INFINITY))
 
 
-def lock_folder(path: str) -> None:
-    """Take the permission to write into a folder away."""
-    Path(path).chmod(0o500)
-
-
 def append(path: str) -> None:
     with open(path, "ab") as file:
         file.write(b"more")

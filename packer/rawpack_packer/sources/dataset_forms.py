@@ -166,11 +166,17 @@ def classes_by(dataset: Any, names: Names | None) -> Sequence[Any] | None:
     return attribute(dataset, "classes", (list, tuple)) or class_names(features, called_in(names, LABEL))
 
 
+_SAID = ("classes", "features", "fields", "groups", "image", "targets")
+"""What a dataset may say of its samples."""
+
+
 class InOrder:
-    """An iterable with a length as a dataset. Each time an earlier sample is asked for, it is iterated again."""
+    """An iterable with a length as a dataset. Each time an earlier sample is asked for, it is iterated again. What the
+    iterable says of its samples, this says."""
 
     def __init__(self, samples: Iterable[Any], count: int) -> None:
         self._samples, self._count = samples, count
+        vars(self).update({name: getattr(samples, name) for name in _SAID if hasattr(samples, name)})
         self._iterator: Iterator[Any] | None = None
         self._next = 0
 
