@@ -36,6 +36,8 @@ from rawpack.transforms import (
     RandomHorizontalFlip,
     ToCHW,
 )
+from rawpack.transforms.step import Spec
+from rawpack.transforms.values import ByTable, tail_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 torch.set_num_threads(1)
@@ -455,6 +457,21 @@ def test_other_last_steps_stay_in_the_workers(reader: Reader, steps: list[Any]) 
         np.testing.assert_array_equal(batch["image"].numpy(), given["image"])
 
 
+def test_every_byte_is_scaled_alike() -> None:
+    """All values of a byte, in each channel: within 0.000001 of numpy's as float32, and the next float16 at most."""
+    from rawpack.integrations.torch import _Converter
+
+    ramp = np.arange(256, dtype=np.uint8)[:, None, None].repeat(3, 2)
+    for dtype in ("float32", "float16"):
+        made = Spec(ramp.shape, dtype, "HWC")
+        table = ByTable([Normalize(MEAN, STD, dtype)], Spec(ramp.shape, "uint8", "HWC"), made)
+        expected = table.apply(ramp, None)
+        scaled = _Converter(torch, tail_of(table, made), False, None)(torch.from_numpy(ramp)).numpy()
+        assert scaled.dtype == expected.dtype
+        difference = np.abs(scaled.astype(np.float64) - expected)
+        assert (difference <= (1e-6 if dtype == "float32" else np.spacing(np.abs(expected)))).all()
+
+
 def test_clips_are_scaled_on_the_device(tmp_path: Path) -> None:
     """Frame by frame, as in the workers."""
     clips = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "s", "memmap")).clips(3)
@@ -466,6 +483,16 @@ def test_clips_are_scaled_on_the_device(tmp_path: Path) -> None:
         assert batch["image"].shape[1:] == (3, 3, 8, 8)
         np.testing.assert_allclose(batch["image"].numpy(), given["image"], rtol=0, atol=1e-6)
         np.testing.assert_array_equal(batch["mask"].numpy(), given["mask"])
+
+
+def test_dtype_after_the_last_steps(reader: Reader) -> None:
+    """Scaled in float32 on the device, then rounded once."""
+    transform = [Normalize(MEAN, STD), ToCHW()]
+    given = next(iter(reader.batches(8, workers=0, transform=transform)))["image"]
+    batches = reader.batches(8, workers=0, transform=transform)
+    batch = next(iter(on_simulated(batches, SimulatedCuda(torch.from_numpy, eager=True), dtype="bfloat16")))
+    assert batch["image"].dtype == torch.bfloat16
+    np.testing.assert_allclose(batch["image"].float().numpy(), given, rtol=2**-8, atol=1e-6)
 
 
 # ---------------------------------------------------------------------------------------------- arguments
