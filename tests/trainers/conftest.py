@@ -11,8 +11,12 @@ import pytest
 from pictures import picture, save
 
 _COMPILED = tempfile.TemporaryDirectory(prefix="rawpack-compiled-", ignore_cleanup_errors=True)
-# JAX compiles the same step for each model and in each process: half of the time of Keras's tests. It reads this once.
-os.environ |= {"JAX_COMPILATION_CACHE_DIR": _COMPILED.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+# JAX compiles the same step for each model and in each process: most of the time of Keras's tests. It reads these once.
+os.environ |= {
+    "JAX_COMPILATION_CACHE_DIR": _COMPILED.name,
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+}
 
 
 @pytest.fixture

@@ -15,11 +15,9 @@ SCRIPT = Path(__file__).parent / "scripts" / "evaluate.py"
 WAYS = ("torch", "accelerate", "lightning")
 
 
-@pytest.mark.parametrize(
-    ("ranks", "samples", "size"), [(2, 13, 4), (3, 25, 4), (4, 21, 5), (5, 11, 2)], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("ranks", "samples", "size"), [(2, 13, 4), (4, 9, 2)], ids=str)
 def test_each_sample_counts_once(tmp_path: Path, ranks: int, samples: int, size: int) -> None:
-    """Two to five ranks, whose shares are uneven, and of which some would have no batch in the last step: with `valid`,
+    """Two or four ranks, whose shares are uneven, and of which some would have no batch in the last step: with `valid`,
     all make the same number of steps, with calls that wait for all of them in each, and count each sample once."""
     store = numbered_store(tmp_path / "store", samples)
     words = (store, tmp_path / "seen", size)

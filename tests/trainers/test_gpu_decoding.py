@@ -6,7 +6,7 @@ of pixels. Those whose decoder is not installed are skipped.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -55,41 +55,28 @@ def test_the_loops_of_the_page(needs: str, folder: Path, monkeypatch: pytest.Mon
         exec(compile(code, str(PAGE), "exec"), namespace)
 
 
-def files_of(batches: Any) -> list[list[bytes]]:
-    return [[file.tobytes() for file in batch["image"]] for batch in batches]
-
-
-def test_tensors(folder: Path) -> None:
-    """The adapter for torch leaves files as they are; each is a tensor without a copy, and without a warning."""
+def test_files_are_handed_over(folder: Path) -> None:
+    """The adapters for torch leave files as they are, each a tensor without a copy or a warning, and index them with
+    the samples that they belong to; so does torch's DataLoader, aligned as ever."""
     batches = Reader(folder / "store").batches(8, **ASKED)
-    expected = files_of(batches)
-    batches.set_epoch(0)
-    for files, batch in zip(expected, batches.torch(as_tuple=("image", "label", "boxes")), strict=True):
-        found, label, boxes = batch
+    loaders = [batches.torch(as_tuple=("image", "label", "boxes"))]
+    loaders.append(torch.utils.data.DataLoader(batches, batch_size=None))
+    if importlib.util.find_spec("tensordict"):
+        loaders.append(batches.tensordict())
+    epochs = []
+    for loader in (batches, *loaders):
+        batches.set_epoch(0)
+        epochs.append(list(loader))
+    plain, tuples, loaded, *dicts = epochs
+    files = [[file.tobytes() for file in batch["image"]] for batch in plain]
+    for expected, (found, label, boxes) in zip(files, tuples, strict=True):
         assert isinstance(found, EncodedFiles)
-        assert [file.tobytes() for file in found] == files
+        assert [file.tobytes() for file in found] == expected
         assert label.dtype == boxes.dtype == torch.int64
         assert tuple(boxes.shape) == (8, 4)
         assert torch.from_numpy(found[0]).data_ptr() == found[0].ctypes.data
-
-
-def test_tensordict(folder: Path) -> None:
-    """Files are indexed with the samples that they belong to."""
-    pytest.importorskip("tensordict", reason="tensordict is not installed")
-    batches = Reader(folder / "store").batches(8, **ASKED)
-    expected = files_of(batches)
-    batches.set_epoch(0)
-    for files, batch in zip(expected, batches.tensordict(), strict=True):
-        assert [bytes(file) for file in batch["image"]] == files
-        assert [bytes(file) for file in batch[2:5]["image"]] == files[2:5]
-
-
-def test_dataloader(folder: Path) -> None:
-    """torch's DataLoader hands over files too, aligned as ever."""
-    batches = Reader(folder / "store").batches(4, **ASKED)
-    expected = files_of(batches)
-    batches.set_epoch(0)
-    loader = torch.utils.data.DataLoader(batches, batch_size=None)
-    found = list(loader)
-    assert sorted(files_of(found)) == sorted(expected)
-    assert all(file.ctypes.data % 64 == 0 for batch in found for file in batch["image"])
+    assert [[file.tobytes() for file in batch["image"]] for batch in loaded] == files
+    assert all(file.ctypes.data % 64 == 0 for batch in loaded for file in batch["image"])
+    for one in dicts:
+        assert [[bytes(file) for file in batch["image"]] for batch in one] == files
+        assert [[bytes(file) for file in batch[2:5]["image"]] for batch in one] == [these[2:5] for these in files]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,28 +101,25 @@ def test_arrays_that_are_kept_do_not_change(store: Path, eight: Any, way: str, s
     """Over epochs, with jit and donation in between: JAX shares the memory of batches, so it must not be reused. What
     nobody holds is reused."""
     reader = Reader(store)
-    truth = reader.column("number"), np.stack([reader[i]["image"] for i in range(50)])
+    truth = np.stack([reader[i]["image"] for i in range(50)])
     arrays = reader.batches(8, drop_last=True, **SHUFFLED, **WAYS[way]).jax(eight if sharded else None)
     plus_one, donated = jax.jit(lambda images: images + 1), jax.jit(lambda images: images + 1, donate_argnums=0)
-    kept, shared = [], 0
+    kept = []
     for _ in range(3):
         for number, batch in enumerate(arrays):
+            images, rows = batch["image"], batch["index"]
             match number % 3:
                 case 0:
-                    kept.append((batch["image"], batch["index"], 0))
+                    kept.append((images, rows, 0))
                 case 1:
-                    kept.append((plus_one(batch["image"]), batch["index"], 1))
-                case _:
-                    rows = batch["index"]
-                    # numpy's view of the array, and what a donation made of it.
-                    view = np.asarray(batch["image"])
-                    kept.append((donated(batch["image"]), rows, 1))
-                    kept.append((view, rows, 0))
-            del batch
+                    kept.append((plus_one(images), rows, 1))
+                case _:  # numpy's view of the array, and what a donation made of it
+                    kept += [(np.asarray(images), rows, 0), (donated(images), rows, 1)]
+            del batch, images
     gc.collect()
     for images, rows, more in kept:
-        np.testing.assert_array_equal(np.asarray(images), truth[1][np.asarray(rows)] + np.uint8(more))
-    pointers = set()
+        np.testing.assert_array_equal(np.asarray(images), truth[np.asarray(rows)] + np.uint8(more))
+    pointers, shared = set(), 0
     iterator = iter(arrays)
     for batch in iterator:
         slots = iterator._source._source.slot_pool.slots.values()
@@ -171,38 +168,25 @@ def test_numbers_that_jax_would_cut_are_refused(mixed: Reader, tmp_path: Path) -
 # ---------------------------------------------------------------------------------------------- states and arguments
 
 
-def test_forever_and_what_scripts_read(store: Path) -> None:
-    """One epoch after another; and the attributes that loaders have."""
-    reader = Reader(store)
-    numpy = reader.batches(8, workers=0, **SHUFFLED)
-    expected = [(batch["index"].tolist(), numpy.state_dict()) for _ in range(3) for batch in numpy]
-    arrays = reader.batches(8, workers=0, **SHUFFLED).jax()
-    for (rows, state), batch in zip(expected, arrays.forever(), strict=False):
-        assert (batch["index"].tolist(), arrays.state_dict()) == (rows, state)
-    assert (arrays.dataset, arrays.batch_size, arrays.drop_last, arrays.num_workers, arrays.sampler) == (
-        reader, 8, False, 0, None
-    )  # fmt: skip
-
-
 def test_a_state_is_the_one_of_numpy_batches(store: Path, eight: Any) -> None:
-    """At every batch; a run that stops anywhere resumes with the next sample, also on another number of devices."""
-    whole = Reader(store).batches(8, workers=0, **SHUFFLED, drop_last=True)
-    arrays = Reader(store).batches(8, workers=0, **SHUFFLED, drop_last=True).jax(eight)
-    states, rows = [], []
-    for given, batch in zip(whole, arrays, strict=True):
-        assert arrays.state_dict() == whole.state_dict()
-        states.append(json.loads(json.dumps(arrays.state_dict())))
-        rows += given["index"].tolist()
-        assert batch["index"].tolist() == given["index"].tolist()
-    again = Reader(store).batches(8, workers=0, **SHUFFLED, drop_last=True).jax()
-    for done, state in enumerate(states[:-1], 1):
-        again.load_state_dict(state)
-        iter(again)
-        again.set_epoch(0)
-        assert again.state_dict() == state
-        assert [row for batch in again for row in batch["index"].tolist()] == rows[done * 8 :]
-    again.load_state_dict(states[-1])
-    assert again.state_dict()["epoch"] == 1
+    """At every batch, one epoch after another; a run that stops anywhere resumes with the next sample, also on another
+    number of devices. Scripts find the attributes that loaders have."""
+    options: dict[str, Any] = {"workers": 0, **SHUFFLED, "drop_last": True}
+    reader = Reader(store)
+    numpy, arrays, again = (reader.batches(8, **options) for _ in range(3))
+    expected = [(batch["index"].tolist(), numpy.state_dict()) for _ in range(3) for batch in numpy]
+    on_eight, on_one = arrays.jax(eight), again.jax()
+    for (rows, state), batch in zip(expected, on_eight.forever(), strict=False):
+        assert (batch["index"].tolist(), on_eight.state_dict()) == (rows, state)
+    for done in range(1, 6):
+        state = json.loads(json.dumps(expected[done - 1][1]))
+        on_one.load_state_dict(state)
+        iter(on_one)
+        on_one.set_epoch(0)
+        assert on_one.state_dict() == state
+        assert [batch["index"].tolist() for batch in on_one] == [rows for rows, _ in expected[done:6]]
+    read = on_one.dataset, on_one.batch_size, on_one.drop_last, on_one.num_workers, on_one.sampler
+    assert read == (reader, 8, True, 0, None)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -262,34 +246,31 @@ def order_of(store: Path, epoch: int) -> list[int]:
     return [int(number) for batch in batches for number in batch["number"]]
 
 
-@pytest.fixture(scope="module")
-def run(store: Path) -> Callable[..., list[str]]:
+def train(store: Path, folder: Path, journal: str, *more: int, processes: int, code: int = 0) -> list[str]:
     """Run the script, with 8 devices in all."""
-
-    def run(folder: Path, journal: str, *more: int, processes: int = 1, code: int = 0) -> list[str]:
-        arguments = (store, folder / journal, folder / "checkpoint", 3, 8 // processes, *more)
-        return run_script(SCRIPT, *arguments, ranks=processes, code=code, timeout=120)
-
-    return run
+    arguments = (store, folder / journal, folder / "checkpoint", 3, 8 // processes, *more)
+    return run_script(SCRIPT, *arguments, ranks=processes, code=code, timeout=120)
 
 
-@way(
-    "JAX",
-    "a loop over `batches.jax()`",
-    "to the sample",
-)
-@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1)])
-def test_a_killed_run_resumes(
-    store: Path, tmp_path: Path, run: Callable[..., list[str]], before: int, after: int
-) -> None:
-    """Eight devices, of one process or of two: killed in the middle of epoch 1 and resumed, maybe in another number of
-    processes, every sample of an epoch's 48 is trained on once, in the order that one process has. The model learns."""
-    run(tmp_path, "before", 6 + 4, processes=before, code=7)
-    printed = run(tmp_path, "after", processes=after)
-    first, second = steps_in(tmp_path / "before"), steps_in(tmp_path / "after")
+@pytest.fixture(scope="module")
+def killed(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with two processes that was killed in the middle of epoch 1."""
+    folder = tmp_path_factory.mktemp("killed")
+    train(store, folder, "before", 6 + 4, processes=2, code=7)
+    return folder
+
+
+@way("JAX", "a loop over `batches.jax()`", "to the sample")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_killed_run_resumes(store: Path, tmp_path: Path, killed: Path, processes: int) -> None:
+    """Eight devices of two processes, killed in the middle of epoch 1, and resumed in as many processes or in one:
+    every sample of an epoch's 48 is trained on once, in the order that one process has. The model learns."""
+    folder = shutil.copytree(killed, tmp_path / "run")
+    printed = train(store, folder, "after", processes=processes)
+    first, second = steps_in(folder / "before"), steps_in(folder / "after")
     for epoch in range(3):
         assert numbers_of([*first, *second], epoch) == sorted(order_of(store, epoch)[:48])
     assert numbers_of(first, 1) == sorted(order_of(store, 1)[:32])
-    assert {step.rank for step in first} == set(range(before))
+    assert [len({step.rank for step in steps}) for steps in (first, second)] == [2, processes]
     losses = [float(line) for line in printed[0].splitlines() if line[0].isdigit()]
     assert losses[-1] < 0.8 * UNTRAINED

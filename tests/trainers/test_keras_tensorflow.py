@@ -98,11 +98,7 @@ def test_the_signature_is_made_of_the_fields(mixed: Reader) -> None:
         mixed.batches(4).tf_data(y="label")
 
 
-@way(
-    "tf.data",
-    "`batches.state_dict(after=n)`",
-    "to the sample",
-)
+@way("tf.data", "`batches.state_dict(after=n)`", "to the sample")
 def test_tf_data_resumes(store: Path) -> None:
     """Exactly, by counting steps, although TensorFlow has taken more batches."""
     reader = Reader(store)

@@ -9,7 +9,6 @@ from trainers.test_keras import (  # noqa: F401
     store,
     test_a_killed_run_resumes,
     test_a_run_that_stops_early_resumes,
-    test_a_stopped_run_resumes,
     test_fit_is_a_loop_over_the_batches,
     test_lists_are_refused_by_name,
     whole,

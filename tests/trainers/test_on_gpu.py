@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.timeout(120),
 ]
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SAMPLES = 300
 LATE = 3_000_000
 """Cycles by which the stream of the copies is late with each batch: one to two milliseconds."""
@@ -120,7 +119,7 @@ def test_batches_used_on_another_stream(reader: Reader, pixels: Any, samples: li
 
 def test_random_steps_are_those_of_the_cpu(reader: Reader) -> None:
     """What is random stays in the workers; the device only scales."""
-    steps = [RandomResizedCrop(48), RandomHorizontalFlip(), Normalize(MEAN, STD)]
+    steps = [RandomResizedCrop(48), RandomHorizontalFlip(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
     asked: dict[str, Any] = {"shuffle": True, "seed": 4, "transform": steps, "fields": ["image", "label"]}
     on_cpu = reader.batches(16, workers=0, **asked)
     for given, batch in zip(on_cpu, reader.batches(16, workers=2, **asked).torch("cuda"), strict=True):

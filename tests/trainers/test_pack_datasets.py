@@ -25,18 +25,8 @@ def test_a_tensordict_is_a_dict_of_columns(tmp_path: Path, workers: int) -> None
     assert batch["label"].tolist() == [i % 3 for i in range(70)]
 
 
-def test_a_dataset_of_tensors(tmp_path: Path) -> None:
-    """torch's own TensorDataset, whose samples are tuples."""
-    pixels = torch.randint(0, 256, (9, 6, 5, 3), dtype=torch.uint8)
-    source = torch.utils.data.TensorDataset(torch.arange(9), pixels)
-    rawpack_packer.pack(source, tmp_path / "s", names=("label", "image"), workers=0)
-    batch = Reader(tmp_path / "s")[list(range(9))]
-    np.testing.assert_array_equal(batch["image"], pixels.numpy())
-    assert batch["label"].tolist() == list(range(9))
-
-
 def test_tensors_whose_channels_come_first(tmp_path: Path) -> None:
-    """They are asked for, and what `.torch()` gives is what the dataset has."""
+    """torch's own TensorDataset, whose samples are tuples: they are asked for, and `.torch()` gives what it has."""
     pixels = torch.randint(0, 256, (9, 3, 24, 32), dtype=torch.uint8)
     source = torch.utils.data.TensorDataset(pixels, torch.arange(9))
     with pytest.raises(UsageError, match="image='chw' moves them to the end"):
@@ -44,3 +34,4 @@ def test_tensors_whose_channels_come_first(tmp_path: Path) -> None:
     rawpack_packer.pack(source, tmp_path / "s", image="chw", workers=0)
     (batch,) = Reader(tmp_path / "s").batches(9, workers=0).torch()
     assert torch.equal(batch["image"], pixels)
+    assert batch["label"].tolist() == list(range(9))

@@ -22,6 +22,7 @@ from rawpack.native import calls
 from rawpack.pixels.resample import resample
 
 torch: Any = pytest.importorskip("torch")
+torch.set_num_threads(1)  # threads that wait for each other take most of the time of small images
 integers = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512") or platform.machine() in ("aarch64", "arm64")
 pytestmark = pytest.mark.skipif(not integers, reason="no integer path: torch resizes bytes in floats on this machine")
 
@@ -39,26 +40,12 @@ def resized_crop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(str(Path(sys.prefix) / "torchvision"))
     if find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
-    functional = _functional()
-    return lambda tensor, box, size, antialias: functional.resized_crop(tensor, *box, list(size), antialias=antialias)
-
-
-def _functional() -> Any:
     from trainers.scripts.with_torchvision import make_torchvision_importable
 
     make_torchvision_importable()
     from torchvision.transforms.v2 import functional
 
-    return functional
-
-
-@pytest.fixture(autouse=True)
-def _alone() -> Iterator[None]:
-    """Threads that wait for each other take most of the time of small images."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    return lambda tensor, box, size, antialias: functional.resized_crop(tensor, *box, list(size), antialias=antialias)
 
 
 @pytest.fixture(params=["native", "NumPy"])

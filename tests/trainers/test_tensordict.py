@@ -25,16 +25,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     samples = [
-        {
-            "image": picture(20, 24, i),
-            "label": i % 3,
-            "caption": f"number {i}",
-            "boxes": np.full((i % 4, 5), i, np.float32),
-        }
+        {"image": picture(20, 24, i), "label": i % 3, "caption": f"number {i}", "boxes": np.full((i % 4, 5), float(i))}
         for i in range(22)
     ]
     where = tmp_path_factory.mktemp("mixed") / "store"
-    rawpack_packer.pack(samples, where, fields={"boxes": "float32[?,5]"}, workers=0, format="memmap")
+    rawpack_packer.pack(samples, where, fields={"boxes": "float64[?,5]"}, workers=0, format="memmap")
     return Reader(where)
 
 
@@ -60,11 +55,11 @@ def test_values_are_those_of_torch(reader: Reader, backend: Any) -> None:
         rows = batch["index"].tolist()
         assert list(batch["caption"]) == [f"number {row}" for row in rows]
         for row, boxes in zip(rows, batch["boxes"], strict=True):
-            np.testing.assert_array_equal(boxes.numpy(), np.full((row % 4, 5), row, np.float32))
+            np.testing.assert_array_equal(boxes.numpy(), np.full((row % 4, 5), row))
 
 
 def test_what_is_done_with_them(reader: Reader) -> None:
-    """Split, concatenated and moved, with their texts; padded boxes are tensors; numpy's memory is shared."""
+    """Split, concatenated and moved, with their texts; padded boxes are tensors."""
     batch = next(iter(reader.batches(6, fields=NAMES, ragged="pad", workers=0).tensordict(channels="last")))
     assert (batch["image"].shape, batch["boxes"].shape, batch["boxes.length"].shape) == (
         (6, 20, 24, 3), (6, 3, 5), (6,)
@@ -75,22 +70,15 @@ def test_what_is_done_with_them(reader: Reader) -> None:
     assert again["label"].tolist() == [0, 1, 2, 0, 1, 2]
     assert batch[4]["caption"] == "number 4"
     assert batch.to("meta")["image"].device.type == "meta"
-    iterator = iter(reader.batches(8, workers=Workers(2, backend="thread")).tensordict())
-    batch = next(iterator)
-    slots = iterator._source._source.slot_pool.slots.values()
-    begins = [(np.frombuffer(slot.memory, np.uint8).ctypes.data, slot.size) for slot in slots]
-    assert any(start <= batch["image"].data_ptr() < start + size for start, size in begins)
 
 
 @way("tensordict", "`loader.state_dict()`", "to the sample")
 def test_states(reader: Reader) -> None:
     """Those of the adapter for torch: a run that stops anywhere resumes with the next sample."""
     whole = [batch["index"].tolist() for batch in reader.batches(4, shuffle=True, workers=0)]
-    given, states = reader.batches(4, shuffle=True, workers=0).tensordict(), []
+    given = reader.batches(4, shuffle=True, workers=0).tensordict()
     given.set_epoch(0)
-    for batch in given:
-        states.append(json.loads(json.dumps(given.state_dict())))
-        del batch
+    states = [json.loads(json.dumps(given.state_dict())) for _ in given]
     for done, state in enumerate(states[:-1], 1):
         again = reader.batches(4, shuffle=True, workers=0).tensordict()
         again.load_state_dict(state)

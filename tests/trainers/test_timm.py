@@ -139,11 +139,7 @@ def test_prefetch_loader(place: Path) -> None:
         _ = fetched.mixup_enabled
 
 
-@way(
-    "timm",
-    "`create_loader` of `rawpack.integrations.timm`",
-    "to the sample",
-)
+@way("timm", "`create_loader` of `rawpack.integrations.timm`", "to the sample")
 def test_a_loop_that_was_killed_resumes(place: Path) -> None:
     """The state of what `create_loader` returns counts the batches that the loop got, not the one that timm prepares:
     the rest of the epoch and the next are what was not trained on. `mixup_enabled` may be read and set."""

@@ -11,7 +11,6 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,24 +83,22 @@ def rows_of(batches: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("channels", ["first", "last"])
-def test_values_are_those_of_numpy(reader: Reader, truth: Truth, way: str, channels: Any) -> None:
+def test_values_are_those_of_numpy(reader: Reader, truth: Truth, way: str) -> None:
     """Over two epochs, in every way; labels are int64; channels first is torch's channels_last memory format."""
     expected = reader.batches(8, workers=0, **SHUFFLED)
-    tensors = reader.batches(8, **SHUFFLED, **WAYS[way]).torch(channels=channels)
-    assert len(tensors) == len(expected) == 10
+    first, last = (reader.batches(8, **SHUFFLED, **WAYS[way]).torch(channels=side) for side in ("first", "last"))
+    assert len(first) == len(last) == len(expected) == 10
     for _ in range(2):
-        for given, batch in zip(expected, tensors, strict=True):
-            assert list(batch) == list(given)
-            image = batch["image"].permute(0, 2, 3, 1) if channels == "first" else batch["image"]
-            np.testing.assert_array_equal(image.numpy(), given["image"])
-            np.testing.assert_array_equal(batch["label"].numpy(), given["label"])
-            assert truth.holds({"image": image.numpy(), "label": given["label"], "index": given["index"]})
+        for given, batch, same in zip(expected, first, last, strict=True):
+            assert list(batch) == list(same) == list(given)
+            assert batch["image"].shape[1:] == (3, 48, 48)
+            assert batch["image"].is_contiguous(memory_format=torch.channels_last)
+            assert torch.equal(batch["image"].permute(0, 2, 3, 1), same["image"])
+            assert torch.equal(batch["label"], same["label"])
+            assert truth.holds({name: tensor.numpy() for name, tensor in same.items()})
+            np.testing.assert_array_equal(batch["index"].numpy(), given["index"])
             assert batch["label"].dtype == batch["index"].dtype == torch.int64
             assert batch["image"].dtype == torch.uint8
-            if channels == "first":
-                assert batch["image"].shape[1:] == (3, 48, 48)
-                assert batch["image"].is_contiguous(memory_format=torch.channels_last)
 
 
 def test_images_are_not_copied(reader: Reader) -> None:
@@ -132,7 +129,7 @@ def test_tensors_that_are_kept_do_not_change(reader: Reader, truth: Truth, way: 
     assert len(addresses) <= 5 * tensors._feed.making.together, "tensors that nobody holds give their slots back"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", torch.float32])
 def test_images_are_converted_without_scaling(mixed: Reader, dtype: Any) -> None:
     """To floats of any width, by name or as torch's; masks and numbers stay as they are."""
     given = next(iter(mixed.batches(22, workers=0)))
@@ -167,20 +164,14 @@ def test_lists_are_on_the_device(tmp_path: Path, place: str) -> None:
     """Ragged fields of every dtype and number of axes, also where all or some of them are empty, and of clips, whose
     frames have an array each."""
     rng = np.random.default_rng(0)
-    kinds = {
-        "boxes": ("float32", 5),
-        "counts": ("uint16",),
-        "ids": ("int64",),
-        "flags": ("bool",),
-        "none": ("int32", 2),
-    }
+    kinds = {"boxes": ("float32", 5), "counts": ("uint16",), "flags": ("bool",), "none": ("int32", 2)}
     samples = [
         {"image": picture(8, 8, i)}
         | {
-            name: rng.integers(0, 2, (0 if name == "none" else int(rng.integers(0, 4)), *shape)).astype(dtype)
+            name: rng.integers(0, 2, (0 if name == "none" else i % 4, *shape)).astype(dtype)
             for name, (dtype, *shape) in kinds.items()
         }
-        for i in range(12)
+        for i in range(8)
     ]
     fields = {name: f"{dtype}[{','.join(map(str, ('?', *shape)))}]" for name, (dtype, *shape) in kinds.items()}
     rawpack_packer.pack(samples, tmp_path / "s", fields=fields, workers=0, format="memmap")
@@ -219,35 +210,28 @@ def test_targets_are_made_of_tensors_too(mixed: Reader, ragged: Any) -> None:
 
 
 def test_clips_have_channels_after_frames(tmp_path: Path) -> None:
-    """(n, T, H, W, C) becomes (n, T, C, H, W), by frames of each clip."""
-    clips = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "s", "memmap")).clips(3)
-    given = next(iter(clips.batches(4, workers=0)))
-    batch = next(iter(clips.batches(4, workers=0).torch()))
-    assert (batch["image"].shape, batch["mask"].shape) == ((4, 3, 3, 12, 16), (4, 3, 1, 12, 16))
-    np.testing.assert_array_equal(batch["image"].numpy(), np.moveaxis(given["image"], -1, -3))
-    np.testing.assert_array_equal(batch["clip"].numpy(), given["clip"])
-
-
-def test_frames_at_offsets_and_their_flags(tmp_path: Path) -> None:
-    """Images are (n, T, C, H, W), flags boolean tensors; a field without offsets is as ever."""
+    """(n, T, H, W, C) becomes (n, T, C, H, W), by frames of each clip; of frames at offsets, flags are boolean tensors,
+    and a field without offsets is as ever."""
     frames = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "s", "memmap"))
+    clips = frames.clips(3)
     samples = frames.clips(offsets={"image": [-0.04, 0.0], "motion": [0.0, 0.04, 0.08]})
-    given = next(iter(samples.batches(4, workers=0)))
-    batch = next(iter(samples.batches(4, workers=0).torch()))
-    assert (batch["image"].shape, batch["mask"].shape) == ((4, 2, 3, 12, 16), (4, 1, 12, 16))
-    np.testing.assert_array_equal(batch["image"].numpy(), np.moveaxis(given["image"], -1, -3))
-    assert batch["image_is_pad"].dtype == torch.bool
+    for source, image, mask in (
+        (clips, (4, 3, 3, 12, 16), (4, 3, 1, 12, 16)),
+        (samples, (4, 2, 3, 12, 16), (4, 1, 12, 16)),
+    ):
+        given, batch = next(iter(source.batches(4, workers=0))), next(iter(source.batches(4, workers=0).torch()))
+        assert (batch["image"].shape, batch["mask"].shape) == (image, mask)
+        np.testing.assert_array_equal(batch["image"].numpy(), np.moveaxis(given["image"], -1, -3))
     assert batch["image_is_pad"].tolist() == [[True, False], [False, False], [False, False], [False, False]]
+    assert batch["image_is_pad"].dtype == torch.bool
     motion, pad = next(iter(samples.batches(4, workers=0).torch(as_tuple=["motion", "motion_is_pad"])))
     assert motion.shape == pad.shape == (4, 3)
 
 
 def test_tuples(mixed: Reader) -> None:
     """as_tuple names the fields of a batch and their order, as loops over a DataLoader have them."""
-    batches = mixed.batches(5, fields=["image", "label", "caption"], workers=0).torch(
-        as_tuple=["image", "label", "caption"]
-    )
-    for images, labels, captions in batches:
+    names = ["label", "image", "caption"]
+    for labels, images, captions in mixed.batches(5, fields=names, workers=0).torch(as_tuple=names):
         assert images.shape[1:] == (3, 20, 24)
         assert labels.dtype == torch.int64
         assert captions[0].startswith("number")
@@ -260,12 +244,6 @@ def test_planes_and_channels_of_the_transform_stay(packed: Packed, reader: Reade
     assert batch["image"].is_contiguous()
     planes = Reader(packed("memmap", "--size", 48, "--color", "ycgco420"))
     assert next(iter(planes.batches(5, workers=0, decode="planes").torch()))["image"].shape == (5, 48 * 48 * 3 // 2)
-
-
-def test_other_devices_get_copies(reader: Reader) -> None:
-    """A device that is neither CPU nor CUDA: each batch goes there as it comes."""
-    batch = next(iter(reader.batches(5, workers=0).torch("meta", dtype="float16")))
-    assert (batch["image"].device.type, batch["image"].dtype) == ("meta", torch.float16)
 
 
 # ---------------------------------------------------------------------------------------------- epochs and states
@@ -286,7 +264,8 @@ def test_forever_is_one_epoch_after_another(reader: Reader, way: str) -> None:
 
 
 def test_what_scripts_read(reader: Reader) -> None:
-    """The attributes of a DataLoader, and no public name that the page of the Python API does not have."""
+    """The attributes of a DataLoader, and no public name that the page of the Python API does not have; repr shows the
+    device; workers do not travel in a pickle."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "python.md").read_text()
     tensors = reader.batches(8, drop_last=True, **WAYS["threads"]).torch()
     assert len(tensors.dataset) == len(reader)
@@ -297,6 +276,9 @@ def test_what_scripts_read(reader: Reader) -> None:
     next(iterator)
     assert {name for name in dir(tensors) if not name.startswith("_")} <= set(re.findall(r"`\w+\.(\w+)", page))
     assert [name for name in dir(iterator) if not name.startswith("_")] == ["close"]
+    assert repr(tensors) == f"TorchBatches(cpu, channels first; {tensors._feed!r})"
+    with pytest.raises(UsageError, match="pickle the reader"):
+        pickle.dumps(tensors)
     with pytest.raises(UsageError, match="no DataLoader can be made of its dataset and batch_sampler"):
         next(iter(torch.utils.data.DataLoader(tensors.dataset, batch_sampler=tensors.batch_sampler)))
 
@@ -338,9 +320,6 @@ def test_states_count_what_was_handed_over(reader: Reader, depth: int, way: str)
 def test_a_sample_that_fails_is_raised_in_its_place(reader: Reader) -> None:
     """The batches before it are handed over, although it fails while they are being copied."""
 
-    def fails(image: Any) -> Any:
-        raise RuntimeError("no such luck")
-
     def at_row(batch: dict[str, Any]) -> dict[str, Any]:
         if 30 in batch["index"]:
             raise RuntimeError("no such luck")
@@ -356,8 +335,6 @@ def test_a_sample_that_fails_is_raised_in_its_place(reader: Reader) -> None:
     assert next(iterator, None) is None
     assert rows == list(range(24))
     assert tensors.state_dict()["position"] == 24
-    with pytest.raises(WorkerError):
-        next(iter(on_simulated(reader.batches(8, workers=0, transform=[Lambda(fails)]))))
 
 
 def test_a_copy_that_fails_loses_nothing(reader: Reader) -> None:
@@ -418,34 +395,28 @@ def test_batches_on_the_way_are_right(reader: Reader, truth: Truth, way: str, de
     ("steps", "tolerance"),
     [
         ([Normalize(MEAN, STD)], 1e-6),
-        ([Normalize(MEAN, STD), ToCHW()], 1e-6),
-        ([ConvertImageDtype()], 1e-6),
+        ([RandomCrop(32), RandomHorizontalFlip(), Normalize(MEAN, STD), ToCHW()], 1e-6),
+        ([RandomCrop(32), ConvertImageDtype()], 1e-6),
         ([ConvertImageDtype("float64"), Normalize(MEAN, STD, "float64"), ToCHW()], 1e-14),
-        ([Normalize(MEAN, STD, "float16"), ToCHW()], 2e-3),
+        ([Normalize(MEAN, STD, "float16"), ToCHW()], 1e-6),
         ([ToCHW()], 0),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("before", [[], [RandomCrop(32), RandomHorizontalFlip()]], ids=["alone", "after others"])
-def test_the_last_steps_run_on_the_device(
-    reader: Reader, before: list[Any], steps: list[Any], tolerance: float
-) -> None:
+def test_the_last_steps_run_on_the_device(reader: Reader, steps: list[Any], tolerance: float) -> None:
     """What only scales values is done after the bytes were copied; the values are numpy's, up to rounding; what is
     random stays in the workers, with the same numbers."""
-    expected = reader.batches(8, workers=0, transform=[*before, *steps], **SHUFFLED)
-    tensors = on_simulated(
-        reader.batches(8, workers=0, transform=[*before, *steps], **SHUFFLED),
-        SimulatedCuda(torch.from_numpy, eager=True),
-        channels="last",
-    )
+    expected, batches = (reader.batches(8, workers=0, transform=steps, **SHUFFLED) for _ in range(2))
+    tensors = on_simulated(batches, SimulatedCuda(torch.from_numpy, eager=True), channels="last")
     assert "image: uint8" in repr(tensors)
     for given, batch in zip(expected, tensors, strict=True):
         assert batch["image"].shape == given["image"].shape
         assert str(batch["image"].dtype) == f"torch.{given['image'].dtype}"
-        np.testing.assert_allclose(batch["image"].numpy(), given["image"], rtol=0, atol=tolerance)
+        next_value = 2**-10 if given["image"].dtype == np.float16 else 0
+        np.testing.assert_allclose(batch["image"].numpy(), given["image"], rtol=next_value, atol=tolerance)
 
 
-@pytest.mark.parametrize("steps", [[], [RandomCrop(32), Normalize(MEAN, STD)], [CenterCrop(40)]], ids=str)
+@pytest.mark.parametrize("steps", [[], [RandomCrop(32), Normalize(MEAN, STD)]], ids=str)
 @pytest.mark.parametrize("form", ["cuda", "cpu"])
 def test_tensors_that_are_made_in_the_loop(reader: Reader, form: str, steps: list[Any]) -> None:
     """Who makes batches once, and calls torch() on them in the loop over epochs, reads epoch after epoch, as if it were
@@ -471,13 +442,12 @@ def test_tensors_that_are_made_in_the_loop(reader: Reader, form: str, steps: lis
 @pytest.mark.parametrize(
     "steps",
     [
-        [Lambda(lambda image: image)],
         [Normalize(MEAN, STD), Lambda(lambda image: image)],
         [Normalize(MEAN, STD), ToCHW(), BatchLambda(lambda batch: {"image": -batch["image"]})],
         [ConvertImageDtype("float16"), Normalize(MEAN, STD)],
         [CenterCrop(40)],
     ],
-    ids=["a function", "a function last", "a batch step", "rounded on the way", "a crop"],
+    ids=["a function last", "a batch step", "rounded on the way", "a crop"],
 )
 def test_other_last_steps_stay_in_the_workers(reader: Reader, steps: list[Any]) -> None:
     """Bit for bit what numpy gives."""
@@ -532,11 +502,8 @@ def test_dtype_after_the_last_steps(reader: Reader) -> None:
     ("options", "words"),
     [
         ({"device": "cud"}, "device='cud' must be a device of torch"),
-        ({"device": [1]}, r"device=\[1\] must be a device"),
         ({"device": "cuda"}, "device='cuda': torch finds no GPU"),
-        ({"device": "mps"}, "device='mps': torch cannot use it here"),
         ({"channels": "middle"}, "channels='middle' must be one of 'first', 'last'"),
-        ({"dtype": "int3"}, "dtype='int3' must be one of 'float16', 'bfloat16'"),
         ({"dtype": torch.uint8}, "dtype=torch.uint8 must be one of"),
         ({"depth": 0}, "depth=0 must be"),
         ({"as_tuple": "image"}, r"as_tuple='image' must be a list of names, such as \['image'\]"),
@@ -545,48 +512,36 @@ def test_dtype_after_the_last_steps(reader: Reader) -> None:
 )
 def test_nonsense_is_refused_at_the_call(reader: Reader, options: dict[str, Any], words: str) -> None:
     """In the words of Python, before any worker starts."""
-    if torch.cuda.is_available() or torch.backends.mps.is_available():
-        pytest.skip("this machine has one of the devices")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
     with pytest.raises(UsageError, match=words):
         reader.batches(8).torch(**options)
 
 
-def test_repr_and_pickle(reader: Reader) -> None:
-    """repr shows the device and what a batch has; workers do not travel."""
-    tensors = reader.batches(8, workers=0).torch(as_tuple=("image", "label"))
-    assert repr(tensors) == (
-        f"TorchBatches(cpu, channels first, tuples (image, label); {reader.batches(8, workers=0)!r})"
-    )
-    with pytest.raises(UsageError, match="pickle the reader"):
-        pickle.dumps(tensors)
-
-
 def test_torch_is_loaded_when_it_is_asked_for(store: Path) -> None:
     """Reading numpy batches loads no torch; where it is missing, the error says so."""
-    code = f"""
+    code = """
 import sys, rawpack
-batches = rawpack.Reader({str(store)!r}).batches(8, workers=0)
+batches = rawpack.Reader(sys.argv[1]).batches(8, workers=0)
 next(iter(batches))
 assert "torch" not in sys.modules and "rawpack.integrations" not in sys.modules
 sys.modules["torch"] = None
 try:
     batches.torch()
 except rawpack.MissingExtraError as error:
-    assert "pip install torch" in str(error), error
-else:
-    raise AssertionError
+    sys.exit(str(error))
 """
-    subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
+    ran = subprocess.run([sys.executable, "-c", code, store], env=environment(), capture_output=True, text=True)
+    assert "pip install torch" in ran.stderr
     assert issubclass(MissingExtraError, ImportError)
 
 
 def test_memory_is_given_back_with_the_object(reader: Reader) -> None:
     """Whoever forgets close(): workers, slots and registrations end with the object."""
     device = SimulatedCuda(torch.from_numpy)
-    make: Callable[[], Any] = lambda: on_simulated(reader.batches(8, workers=Workers(2, backend="thread")), device)  # noqa: E731
-    tensors = make()
+    tensors = on_simulated(reader.batches(8, workers=Workers(2, backend="thread")), device)
     iterator = iter(tensors)
-    next(iterator), next(iterator)
+    next(iterator)
     assert device.registered
     del tensors, iterator
     gc.collect()
@@ -596,30 +551,26 @@ def test_memory_is_given_back_with_the_object(reader: Reader) -> None:
 # ---------------------------------------------------------------------------------------------- several sizes, after=
 
 
-@pytest.mark.parametrize("face", ["torch", "jax"])
-def test_batches_of_several_sizes(tmp_path: Path, face: str) -> None:
-    """As tensors and as arrays of JAX, batches of buckets have their own shapes, also where a device does the last
-    steps of a transform; a state resumes with the next batch."""
+def test_batches_of_several_sizes(tmp_path: Path) -> None:
+    """Batches of buckets have their own shapes, also where a device does the last steps of a transform; a state resumes
+    with the next batch."""
     samples = [{"image": Image.fromarray(picture(40 + 7 * (i % 5), 90 - 9 * (i % 7), i))} for i in range(30)]
     rawpack_packer.pack(samples, tmp_path / "s", size="keep", workers=0)
-    options: dict[str, Any] = {"image_size": Buckets([(32, 64), (56, 40)]), "workers": 0, **SHUFFLED}
 
     def made(**more: Any) -> Batches:
-        batches = Reader(tmp_path / "s").batches(4, **options, **more)
-        batches.set_epoch(0)  # on purpose
-        return batches
+        buckets = Buckets([(32, 64), (56, 40)])
+        return Reader(tmp_path / "s").batches(4, image_size=buckets, workers=0, **SHUFFLED, **more)
 
     expected = list(made())
-    if face == "jax":
-        pytest.importorskip("jax", reason="JAX is not installed")
-        for one, same in zip(made().jax(), expected, strict=True):
-            np.testing.assert_array_equal(np.asarray(one["image"]), same["image"])
-        return
-    steps = [Normalize([0.5], [0.25]), ToCHW()]
-    device = SimulatedCuda(torch.from_numpy, eager=True)
-    for one, same in zip(on_simulated(made(transform=steps), device), expected, strict=True):
+    device, transformed = (
+        SimulatedCuda(torch.from_numpy, eager=True),
+        made(transform=[Normalize([0.5], [0.25]), ToCHW()]),
+    )
+    transformed.set_epoch(0)  # on purpose
+    for one, same in zip(on_simulated(transformed, device), expected, strict=True):
         np.testing.assert_allclose(one["image"], (same["image"].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25, atol=1e-5)
     first, again = (made().torch() for _ in range(2))
+    first.set_epoch(0)  # on purpose
     next(iter(first))
     again.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert [one["index"].tolist() for one in again] == [one["index"].tolist() for one in expected[1:]]
@@ -628,17 +579,15 @@ def test_batches_of_several_sizes(tmp_path: Path, face: str) -> None:
 @pytest.mark.parametrize("options", [{}, {"as_tuple": ["image", "label"]}], ids=str)
 def test_a_state_by_a_batch_or_a_number(reader: Reader, options: dict[str, Any]) -> None:
     """By the batch that was trained on, in each form, or a number; copies are refused."""
-    plain, batches = (reader.batches(4, workers=0, **SHUFFLED) for _ in range(2))
-    whole = [batch["index"].tolist() for batch in plain]
-    batches.set_epoch(0)  # on purpose
-    loader: Any = batches.torch(**options)
-    kept = [batch for batch, _ in zip(loader, range(5), strict=False)]
-    state = loader.state_dict(after=kept[2])
+    whole = rows_of(reader.batches(4, workers=0, **SHUFFLED))
+    loader: Any = reader.batches(4, workers=0, **SHUFFLED).torch(**options)
+    loader.set_epoch(0)  # on purpose
+    first, _, third = (batch for batch, _ in zip(loader, range(3), strict=False))
+    state = loader.state_dict(after=third)
     assert state == loader.state_dict(3)
     again = reader.batches(4, workers=0, **SHUFFLED)
     again.load_state_dict(state)
-    assert [batch["index"].tolist() for batch in again] == whole[3:]
-    first = kept[0]
+    assert rows_of(again) == whole[12:]
     copied = tuple(one.clone() for one in first) if options else {name: one.clone() for name, one in first.items()}
     with pytest.raises(UsageError, match="not copies or views"):
         loader.state_dict(after=copied)

@@ -152,13 +152,12 @@ def test_samples_are_those_of_the_files(page: ModuleType, place: Path, options: 
     theirs, ours = both(page, place, "train", **options)
     assert len(ours) == len(theirs) == TRAIN
     for i in range(TRAIN):
-        assert_same(ours[i], theirs[i], tolerance(theirs.im_files[i]))
+        atol = tolerance(theirs.im_files[i])
+        assert_same(ours[i], theirs[i], atol)
         for mode in ((True,), (False,), (True, True)):
-            image, before, after = ours.load_image(i, *mode)
-            expected, *shapes = theirs.load_image(i, *mode)
-            assert [before, after] == shapes
-            difference = np.abs(image.astype(int) - expected.astype(int))
-            assert difference.max() <= tolerance(theirs.im_files[i])
+            (image, *shapes), (expected, *others) = (dataset.load_image(i, *mode) for dataset in (ours, theirs))
+            assert shapes == others
+            assert np.abs(image.astype(int) - expected).max() <= atol
 
 
 def test_augmented_samples_are_those_of_the_files(page: ModuleType, place: Path) -> None:
@@ -217,8 +216,7 @@ def test_the_script_of_the_page(place: Path, offline: dict[str, str], tmp_path: 
     boxes = [box for batch in batches for box in batch["boxes"]]
     assert len(boxes) >= 6
     assert {label for _, label, *_ in boxes} == {0, 1}
-    for _, label, red, _, blue in boxes:
-        assert (red > blue + 50) if label == 0 else (blue > red + 50)
+    assert all((red > blue + 50, blue > red + 50)[label] for _, label, red, _, blue in boxes)
     assert re.search(rf"all +{VAL} +4 ", printed), printed
     assert len(list(run.rglob("weights/last.pt"))) == 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
-from rawpack import Ranks, Reader, UsageError
+from rawpack import Reader, UsageError
 
 folder = Path(sys.argv[1])
 accelerator = Accelerator(gradient_accumulation_steps=2)
@@ -17,7 +17,7 @@ reader, found = Reader(folder / "store"), {}
 options = {"shuffle": True, "seed": 0, "fields": ["number"], "workers": 0}
 
 
-def train(kind, loader):
+def train(loader):
     """A weight that learns to be 0: which batches it saw, how many steps it made, what it is in the end."""
     model = torch.nn.Linear(1, 1, bias=False, dtype=torch.float64)
     torch.nn.init.ones_(model.weight)
@@ -33,48 +33,38 @@ def train(kind, loader):
             steps += accelerator.sync_gradients
             batches.append(batch["number"].tolist())
     weight = next(model.parameters()).item()
-    found.update({f"{kind}_batches": batches, f"{kind}_steps": steps, f"{kind}_weight": weight})
+    found.update(batches=batches, steps=steps, weight=weight)
 
 
-marked = reader.batches(4, **ranks, **options).accelerate(accelerator)
-plain = reader.batches(4, **ranks, **options).torch()
-found["untouched"], found["unprepared"] = accelerator.prepare(marked) is marked, []
-for unmarked in (plain, reader.batches(4, **ranks, **options)):
-    try:
-        accelerator.prepare(unmarked)
-    except UsageError as error:
-        found["unprepared"].append(str(error))
-found["read"] = [marked.dataset is reader, marked.batch_size, marked.drop_last, marked.num_workers, marked.sampler]
-try:
-    next(iter(accelerator.skip_first_batches(marked, 1)))
-except (UsageError, ValueError) as error:  # the latter is PyTorch's, of options that Accelerate gives it
-    found["skipped"] = str(error)
-train("marked", marked)
-train("plain", plain)
-
-kept = Reader(folder / "odd").batches(4, fields=["number"], workers=0, ranks=Ranks("auto", last="keep"))
-counts, found["kept_numbers"] = torch.zeros(2, dtype=torch.long), []
-for batch in kept.accelerate(accelerator):
-    found["kept_numbers"] += batch["number"].tolist()
-    counts += torch.stack([batch["number"].sum(), torch.tensor(len(batch["number"]))])
-found["kept"] = accelerator.reduce(counts, "sum").tolist()
-
-found["refused"] = []
-# Accelerate knows the ranks; who reads beside it must say them.
-own = reader.batches(4, **options).accelerate(accelerator)
-found["own"] = [batch["number"][batch["valid"]].tolist() for batch in own]
-try:
-    next(iter(reader.batches(4, **options)))
-except UsageError as error:
-    found["alone"] = str(error)
-
-for given in ((0, 1), (1 - accelerator.process_index, 2)):
+def refusal(ask, errors=UsageError):
+    """The words of the error, where there is one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            reader.batches(4, ranks=given, **options).accelerate(accelerator)
-        except UsageError as error:
-            found["refused"].append(str(error))
+            ask()
+        except errors as error:
+            return str(error)
+    return "nothing was refused"
+
+
+marked = reader.batches(4, **ranks, **options).accelerate(accelerator)
+found["untouched"] = accelerator.prepare(marked) is marked
+plain = reader.batches(4, **ranks, **options)
+found["unprepared"] = [refusal(lambda one=one: accelerator.prepare(one)) for one in (plain.torch(), plain)]
+found["read"] = [marked.dataset is reader, marked.batch_size, marked.drop_last, marked.num_workers, marked.sampler]
+# ValueError is PyTorch's, of options that Accelerate gives it.
+skips = (UsageError, ValueError)
+found["skipped"] = refusal(lambda: next(iter(accelerator.skip_first_batches(marked, 1))), skips)
+train(marked)
+
+# Accelerate knows the ranks; who reads beside it must say them.
+own = reader.batches(4, **options).accelerate(accelerator)
+found["own"] = [batch["number"][batch["valid"]].tolist() for batch in own]
+found["alone"] = refusal(lambda: next(iter(reader.batches(4, **options))))
+found["refused"] = [
+    refusal(lambda given=given: reader.batches(4, ranks=given, **options).accelerate(accelerator))
+    for given in ((0, 1), (1 - accelerator.process_index, 2))
+]
 
 (folder / f"found-{accelerator.process_index}.json").write_text(json.dumps(found))
 accelerator.end_training()

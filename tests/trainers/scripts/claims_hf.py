@@ -6,15 +6,7 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
-from transformers import (
-    ConvNextConfig,
-    ConvNextForImageClassification,
-    Trainer,
-    TrainingArguments,
-    ViTConfig,
-    ViTForImageClassification,
-)
+from transformers import Trainer, TrainingArguments
 
 from rawpack import Reader, UsageError
 from rawpack.integrations.transformers import StoreTrainerMixin
@@ -37,47 +29,24 @@ class StoreTrainer(StoreTrainerMixin, Trainer):
     """As on the page."""
 
 
-class PlainTrainer(Trainer):
-    def get_eval_dataloader(self, eval_dataset=None):
-        names = {"ranks": (self.args.process_index, self.args.world_size), "workers": 0}
-        batches = reader.batches(self.args.eval_batch_size, **names).torch(as_tuple=("image", "label"))
-        return ({"pixel_values": image.float(), "labels": label} for image, label in batches)
-
-
 reader = Reader(folder / "odd")
 arguments = TrainingArguments(str(folder / "out"), per_device_eval_batch_size=4, report_to="none", disable_tqdm=True)
 evaluated, found = reader.batches(4, ranks="auto", workers=0), {}
-for kind in (StoreTrainer, PlainTrainer):
-    options = {"eval_dataset": evaluated, "compute_metrics": lambda seen: {"of": len(seen.label_ids)}}
-    trainer = kind(Model(), arguments, **options)
-    metrics = trainer.evaluate()
-    found[kind.__name__] = {"of": metrics["eval_of"], "loss": metrics["eval_loss"]}
-    if kind is StoreTrainer:
-        found["predicted"] = sorted(trainer.predict(evaluated).label_ids.tolist())
-        found["by name"] = [trainer.evaluate({"a": evaluated})["eval_a_of"], trainer.evaluate(evaluated)["eval_of"]]
-        trainer.args.max_steps, trainer.train_dataset = 2, reader.batches(8, ranks="auto", workers=0)
-        trainer.train()
-        used = trainer.callback_handler.train_dataloader, trainer.callback_handler.eval_dataloader
-        found["own loaders"] = [type(loader).__name__ for loader in used]
-        found["read"] = [(each.dataset is reader, each.batch_size, each.drop_last, each.sampler) for each in used]
-        try:
-            trainer.evaluate(reader.batches(3, ranks="auto", workers=0))
-        except UsageError as error:
-            found["other size"] = str(error)
-
-if arguments.world_size == 1:
-    # Which models' checkpoints have the names of the weights in memory, as a Trainer that resumes needs it.
-    found["names"] = {}
-    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    for model in (
-        ConvNextForImageClassification(ConvNextConfig(hidden_sizes=[8] * 4, depths=[1] * 4)),
-        ViTForImageClassification(ViTConfig(**small)),
-    ):
-        model.save_pretrained(folder / "model")
-        same = set(load_file(folder / "model" / "model.safetensors")) == set(model.state_dict())
-        found["names"][type(model).__name__] = "same" if same else "different"
-    loaded, expected = ViTForImageClassification.from_pretrained(folder / "model").state_dict(), model.state_dict()
-    found["ViT is loaded by from_pretrained"] = all(torch.equal(loaded[name], expected[name]) for name in expected)
+options = {"eval_dataset": evaluated, "compute_metrics": lambda seen: {"of": len(seen.label_ids)}}
+trainer = StoreTrainer(Model(), arguments, **options)
+metrics = trainer.evaluate()
+found["of"], found["loss"] = metrics["eval_of"], metrics["eval_loss"]
+found["predicted"] = sorted(trainer.predict(evaluated).label_ids.tolist())
+found["by name"] = [trainer.evaluate({"a": evaluated})["eval_a_of"], trainer.evaluate(evaluated)["eval_of"]]
+trainer.args.max_steps, trainer.train_dataset = 2, reader.batches(8, ranks="auto", workers=0)
+trainer.train()
+used = trainer.callback_handler.train_dataloader, trainer.callback_handler.eval_dataloader
+found["own loaders"] = [type(loader).__name__ for loader in used]
+found["read"] = [(each.dataset is reader, each.batch_size, each.drop_last, each.sampler) for each in used]
+try:
+    trainer.evaluate(reader.batches(3, ranks="auto", workers=0))
+except UsageError as error:
+    found["other size"] = str(error)
 name = f"found-{os.environ.get('WORLD_SIZE', '1')}-{arguments.process_index}.json"
 (folder / name).write_text(json.dumps(found))
 

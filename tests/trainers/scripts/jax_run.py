@@ -30,30 +30,27 @@ data, replicated = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mes
 reader = Reader(store)
 batches = reader.batches(8 // processes, shuffle=True, workers=2, drop_last=True, ranks=(process, processes))
 loader = batches.jax(data)
-if processes > 1:
-    shared = {"ranks": (process, processes)}
-    for refused, sharding, words in (
-        (batches, replicated, f"this process has 8 of the 8 rows that {processes} ranks read"),
-        (
-            reader.batches(4, ranks=Ranks(process, processes, last="keep")),
-            data,
-            'last="keep" gives some ranks fewer samples',
-        ),
-        (reader.batches(3, **shared), data, "the sharding does not fit the batches, for 'image' (6, 8, 8, 3)"),
-    ):
-        try:
-            refused.jax(sharding)
-            message = "nothing was refused"
-        except UsageError as error:
-            message = str(error)
-        assert words in message, message
-    assert f"rank {process} of {processes}" in repr(reader.batches(4, ranks="auto"))
+
+
+def refused(words, make):
     try:
-        next(iter(reader.batches(4, workers=0)))
-        message = "the rank was guessed"
+        make()
+        message = "nothing was refused"
     except UsageError as error:
         message = str(error)
-    assert f'{processes} processes: ranks="auto"' in message, message
+    assert words in message, message
+
+
+if processes > 1:
+    few = {"batch_size": 3, "ranks": (process, processes)}
+    uneven = {"batch_size": 4, "ranks": Ranks(process, processes, last="keep")}
+    words = f"this process has 8 of the 8 rows that {processes} ranks read"
+    refused(words, lambda: batches.jax(replicated))
+    refused('last="keep" gives some ranks fewer samples', lambda: reader.batches(**uneven).jax(data))
+    words = "the sharding does not fit the batches, for 'image' (6, 8, 8, 3)"
+    refused(words, lambda: reader.batches(**few).jax(data))
+    refused(f'{processes} processes: ranks="auto"', lambda: next(iter(reader.batches(4, workers=0))))
+    assert f"rank {process} of {processes}" in repr(reader.batches(4, ranks="auto"))
 
 
 def mean_loss(weights, images, labels):

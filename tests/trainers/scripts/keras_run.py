@@ -1,13 +1,11 @@
-"""Trains with Keras, saves a checkpoint after every third batch, and writes down what it trained on.
+"""Trains with Keras for three epochs, with checkpoints, and ends without warning: STORE FOLDER EVERY STEPS.
 
-STORE FOLDER EPOCHS CALLBACK [STEPS]: after STEPS more steps, it ends without warning. CALLBACK is "checkpoint", or
-"epoch" or "5" for Keras's own BackupAndRestore, which saves after each epoch or so many batches. The layer `Seen`
-counts, among the model's own weights, how often each sample was trained on.
+EVERY 0 saves at the ends of epochs only. The layer `Seen` counts, among the model's own weights, how often each sample
+was trained on.
 """
 
 import os
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -61,27 +59,16 @@ def weights_of(model):
 class Ends(keras.callbacks.Callback):
     """Ends the process after some steps."""
 
-    def __init__(self, steps):
-        super().__init__()
-        self.steps = steps
+    steps = 0
 
     def on_train_batch_end(self, batch, logs=None):
-        self.steps -= 1
-        if not self.steps:
+        self.steps += 1
+        if self.steps == int(steps):
             os._exit(7)
 
 
 if __name__ == "__main__":
-    store, folder, epochs, kind, *steps = sys.argv[1:]
-    data, model = make_data(store, workers=2), make_model()
-    place = Path(folder) / "checkpoint"
-    if kind == "checkpoint":
-        callback = data.checkpoint(place, every=3)
-    else:
-        save_freq = kind if kind == "epoch" else int(kind)
-        callback = keras.callbacks.BackupAndRestore(str(place), save_freq=save_freq, delete_checkpoint=False)
-    first = callback.initial_epoch if kind == "checkpoint" else 0
-    callbacks = [callback, *(Ends(int(count)) for count in steps)]
-    history = model.fit(data, shuffle=False, epochs=int(epochs), initial_epoch=first, callbacks=callbacks, verbose=2)
-    np.savez(Path(folder) / "weights.npz", *weights_of(model))
-    print(history.epoch[0], *history.history["loss"])
+    store, folder, every, steps = sys.argv[1:]
+    data = make_data(store, workers=2)
+    checkpoint = data.checkpoint(folder, every=int(every) or None)
+    make_model().fit(data, shuffle=False, epochs=3, callbacks=[checkpoint, Ends()], verbose=2)

@@ -1,7 +1,7 @@
 """Trains with gradient accumulation, alone or with DDP, saves a checkpoint after each optimizer step, and resumes.
 
-STORE JOURNAL CHECKPOINT EPOCHS [--kill-after STEPS]: with the latter, each rank kills itself after so many optimizer
-steps, in the middle of the next accumulation.
+STORE JOURNAL CHECKPOINT EPOCHS [--kill-after STEPS] [--loader KIND]: each rank kills itself after so many optimizer
+steps, in the middle of the next accumulation. KIND is a loader of torchdata, "stateful" or "nodes".
 """
 
 import argparse
@@ -25,6 +25,7 @@ for name in ("store", "journal", "checkpoint"):
     parser.add_argument(name, type=Path)
 parser.add_argument("epochs", type=int)
 parser.add_argument("--kill-after", type=int)
+parser.add_argument("--loader")
 asked = parser.parse_args()
 
 ranks = int(os.environ.get("WORLD_SIZE", 1))
@@ -37,21 +38,34 @@ fields = ["image", "label", "number"]
 batches = Reader(asked.store).batches(
     2,
     shuffle=True,
-    workers=2,
+    workers=0 if asked.loader else 2,
     fields=fields,
     transform=[RandomHorizontalFlip(), Normalize((0.4,) * 3, (0.25,) * 3)],
     ranks="auto",
 )
-loader = batches.torch(depth=2, as_tuple=fields)
+if asked.loader == "stateful":
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    tensors_of = lambda batch: [torch.as_tensor(batch[name]) for name in fields]  # noqa: E731
+    loader = StatefulDataLoader(batches, batch_size=None, collate_fn=tensors_of)
+elif asked.loader == "nodes":
+    from torchdata.nodes import IterableWrapper, Loader, ParallelMapper
+
+    source = IterableWrapper(batches.torch(as_tuple=fields))
+    loader = Loader(ParallelMapper(source, list, num_workers=2, snapshot_frequency=3))
+else:
+    loader = batches.torch(depth=2, as_tuple=fields)
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
 trained = DistributedDataParallel(model) if ranks > 1 else model
 optimizer = torch.optim.Adam(model.parameters(), 0.003)
+first = 0
 if asked.checkpoint.exists():
     checkpoint = torch.load(asked.checkpoint)
     model.load_state_dict(checkpoint["model"])
     optimizer.load_state_dict(checkpoint["optimizer"])
     loader.load_state_dict(checkpoint["loader"])
+    first = checkpoint["epoch"]
 
 steps, accumulated = 0, []
 
@@ -66,11 +80,11 @@ def step(epoch):
     steps += 1
     if rank == 0:
         states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
-        torch.save(states, asked.checkpoint.with_suffix(".new"))
+        torch.save(states | {"epoch": epoch}, asked.checkpoint.with_suffix(".new"))
         asked.checkpoint.with_suffix(".new").replace(asked.checkpoint)
 
 
-for epoch in range(loader.state_dict()["epoch"], asked.epochs):
+for epoch in range(first, asked.epochs):
     losses = []
     for number, (images, labels, numbers) in enumerate(loader, 1):
         loss = cross_entropy(trained(images), labels)
