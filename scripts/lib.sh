@@ -90,14 +90,15 @@ pip_places() {
     }'
 }
 
-# find_uv FOLDER CHECKOUT: uv on the PATH; where the machine has none, that of CHECKOUT's release tools, which are installed
-# into FOLDER.
+# find_uv FOLDER CHECKOUT: uv on the PATH; where the machine has none, the one among CHECKOUT's release tools, which is
+# installed into FOLDER.
 find_uv() {
   if ! command -v uv >/dev/null || ! uv --version >/dev/null 2>&1; then
     say "uv, which installs a hundred packages in seconds, and can choose the oldest"
     "$(find_python)" -m venv "$1/tools"
-    install_tools "$1/tools" "$2"
     mkdir "$1/uv"
+    sed -n '/^uv==/,/[^\\]$/p' "$2/scripts/release-tools.txt" >"$1/uv/uv.txt"
+    install_pinned "$1/tools" "$1/uv/uv.txt"
     ln -s "$1/tools/bin/uv" "$1/uv/uv"
     PATH=$PATH:$1/uv
   fi
@@ -123,9 +124,10 @@ make_venv() {
 }
 
 # install_tools VENV CHECKOUT: what builds and checks a release, as its scripts/release-tools.txt pins it.
-install_tools() {
-  pip_install "$1" --require-hashes --only-binary :all: --requirement "$2/scripts/release-tools.txt"
-}
+install_tools() { install_pinned "$1" "$2/scripts/release-tools.txt"; }
+
+# install_pinned VENV FILE: what FILE lists, at these versions and with these hashes.
+install_pinned() { pip_install "$1" --require-hashes --only-binary :all: --requirement "$2"; }
 
 # build PYTHON VENV SOURCE FOLDER: the sdist of SOURCE and the wheels of that sdist, into FOLDER, by an environment VENV
 # with the tools that SOURCE pins, hatchling too: an environment of its own would have the newest of the day. One wheel is
