@@ -9,11 +9,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import pickle
 import shutil
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ import numpy as np
 import pytest
 from draws import tries
 from pictures import encoded, picture
-from running import outcomes_of, pack, reason_of, run_here, stop_of
+from running import outcomes_of, pack, reason_of, stop_of
 from test_source_conformance import write_again
-from tfrecords import example, feature, masked, message, record, tfrecord, varint
+from tfrecords import example, masked, record, tfrecord
 
 from rawpack import Reader, UsageError
 from rawpack.errors import DecodeError
@@ -75,13 +74,6 @@ class TestTfrecord(SourceConformance):
         return True
 
 
-class TestGzippedTfrecord(TestTfrecord):
-    name = "own.tfrecord.gz"
-
-    def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
-        """`TestTfrecord` has it."""
-
-
 # ------------------------------------------------------------------------------------------ as TensorFlow reads it
 
 
@@ -115,16 +107,18 @@ def test_object_detection() -> None:
     assert column(source, "is_crowd") == [one["image/object/is_crowd"] for one in DETECTION]
 
 
-@pytest.mark.parametrize("name", ["own.tfrecord", "own.tfrecord.gz"])
-def test_features_of_all_shapes(name: str) -> None:
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zlib.compress], ids=["plain", "gzip", "zlib"])
+def test_features_of_all_shapes(compress: Callable[[bytes], bytes], tmp_path: Path) -> None:
     """Also of a file that is compressed: vectors, lists of any length, the lowest number, what is missing, texts with
     accents; what no field can hold is named."""
-    source = open_source(FIXTURES / name, image_column="image", fields=["words:str", "depth:image"])
+    data = compress((FIXTURES / "own.tfrecord").read_bytes())
+    source = opened(tmp_path, data, image_column="image", fields=["words:str", "depth:image"])
     assert hashes(source) == [one["image"][0] for one in OWN]
+    assert hashes(source.part(2, 3)) == [OWN[2]["image"][0]]  # type: ignore[arg-type]
     assert column(source, "label") == [one["target"][0] for one in OWN]
+    for name in ("embedding", "ids"):
+        assert column(source, name) == [one[name] for one in OWN]
     assert column(source, "big") == [one["big"][0] for one in OWN]
-    assert column(source, "embedding") == [one["embedding"] for one in OWN]
-    assert column(source, "ids") == [one["ids"] for one in OWN]
     assert np.isnan(column(source, "score")[1])
     assert [column(source, "score")[i] for i in (0, 2, 3)] == [OWN[i]["score"][0] for i in (0, 2, 3)]
     assert column(source, "words") == ["", "é", json.dumps(["é", "é"], ensure_ascii=False), ""]
@@ -260,12 +254,8 @@ def test_names_that_are_no_keys_are_said(names: list[str], why: str, tmp_path: P
     ("dtype", "number", "fits"),
     [
         ("float64", BIG, False),
-        ("float64", (1 << 63) - 1, False),
         ("float64", -(1 << 63), True),
-        ("float64", 1 << 60, True),
         ("float32", (1 << 24) + 1, False),
-        ("float32[?]", BIG, False),
-        ("float16", 70_000, False),
         ("uint8", 256, False),
         ("uint64", -1, False),
     ],
@@ -288,14 +278,6 @@ def test_numbers_may_be_unpacked(tmp_path: Path) -> None:
     assert {name: np.asarray(fields[name]).tolist() for name in ("label", "v", "big")} == {
         name: one[name] for name in ("label", "v", "big")
     }
-
-
-def test_inspect_says_what_is_there() -> None:
-    ran = run_here("inspect", FIXTURES / "imagenet")
-    assert ran.code == 0, ran.err
-    for line in ("imagenet: TFRecord", "  image/class/label        int64", "  image/encoded            image"):
-        assert line in ran.out
-    assert "--splits train,test" in run_here("inspect", FIXTURES / "pets").out
 
 
 # ------------------------------------------------------------------------------------------ files
@@ -345,23 +327,6 @@ def test_what_is_no_intact_file_is_refused(data: bytes, message: str, tmp_path: 
             open_source(tmp_path / "set.tfrecord.gz")
 
 
-@pytest.mark.parametrize("level", [0, 6, 9])
-def test_files_by_zlib_and_those_that_begin_as_they_do(level: int, tmp_path: Path) -> None:
-    """As TensorFlow's option ZLIB writes them; a record whose length has the same bytes is none."""
-    data = (FIXTURES / "own.tfrecord").read_bytes()
-    source = opened(tmp_path, zlib.compress(data, level), image_column="image")
-    assert hashes(source) == [one["image"][0] for one in OWN]
-    assert source.part(2, 3)[0].image == open_source(FIXTURES / "own.tfrecord", image_column="image")[2].image
-    begin = int.from_bytes(zlib.compress(b"", level)[:2], "little")
-    (image,) = (
-        image for size in range(begin - 64, begin)
-        if len(example({"image": (image := PNG.ljust(size, b"\0"))})) == begin
-    )  # fmt: skip
-    plain = record(example({"image": image}))
-    assert plain[:2] == zlib.compress(b"", level)[:2]
-    assert opened(tmp_path, plain)[0].image == image
-
-
 def test_a_record_with_another_checksum_is_rejected_alone(tmp_path: Path) -> None:
     """Whether its image, its label or its last byte is damaged; it adds no class and no field."""
     images = [encoded(picture(40, 50, i)) for i in range(8)]
@@ -378,55 +343,6 @@ def test_a_record_with_another_checksum_is_rejected_alone(tmp_path: Path) -> Non
         source[2]
 
 
-def test_a_part_is_small(tmp_path: Path) -> None:
-    """A worker gets its own samples only, not the index of the file."""
-    source = opened(tmp_path, tfrecord([{"image": PNG, "label": 5}]) * 3000)
-    assert len(pickle.dumps(source.part(100, 110))) < 4000
-
-
-def test_cut_files_are_refused_or_have_their_first_records(tmp_path: Path) -> None:
-    """Cut between two records, nothing shows that there were more; anywhere else it is refused."""
-    records = [record(example({"image": PNG, "label": i})) for i in range(3)]
-    data, ends = b"".join(records), np.cumsum([len(one) for one in records]).tolist()
-    near = {end + step for end in (0, *ends) for step in (-13, -1, 1, 8, 12)} & {*range(1, len(data))}
-    for at in (near | {*range(1, len(data), 29)}) - {*ends}:
-        with pytest.raises(UsageError, match=r"truncated|no TFRecord"):
-            opened(tmp_path, data[:at])
-    for count, at in enumerate(ends, 1):
-        assert len(opened(tmp_path, data[:at])) == count
-
-
-@pytest.mark.parametrize("name", ["own.tfrecord", "own.tfrecord.gz"])
-def test_mutated_files_are_refused_or_read(name: str, tmp_path: Path) -> None:
-    """Whatever bytes change, opening and reading end with the true samples, DecodeError or UsageError: 30 times, and
-    more until each of these has come."""
-    dice, outcomes, all_outcomes = np.random.default_rng(3), set[str](), {"read", "refused", "rejected"}
-    data = (FIXTURES / name).read_bytes()
-    true = {one["image"][0] for one in OWN}
-    path = tmp_path / Path(name).name
-    for tried in range(120):
-        if tried >= tries(120) and (outcomes == all_outcomes or name.endswith(".gz")):
-            break
-        changed = bytearray(data)
-        for at in dice.integers(0, len(data), dice.integers(1, 6)):
-            changed[at] = dice.choice([0, 0xFF, 0x0A, 0x80, int(dice.integers(256))])
-        path.write_bytes(bytes(changed))
-        try:
-            source = open_source(path, "tfrecord", image_column="image")
-        except UsageError:
-            outcomes.add("refused")
-            continue
-        for i in range(len(source)):
-            try:
-                image = source[i].image
-                assert isinstance(image, bytes)
-                assert hashlib.sha256(image).hexdigest() in true
-                outcomes.add("read")
-            except DecodeError:
-                outcomes.add("rejected")
-    assert outcomes >= {"refused"} if name.endswith(".gz") else outcomes == all_outcomes
-
-
 def test_mutated_examples_are_refused_or_read(tmp_path: Path) -> None:
     """Examples whose checksums are right, and whose bytes say anything."""
     dice, outcomes = np.random.default_rng(4), set[str]()
@@ -438,27 +354,3 @@ def test_mutated_examples_are_refused_or_read(tmp_path: Path) -> None:
         two = record(data) + record(bytes(changed))
         outcomes |= outcomes_of(lambda two=two: opened(tmp_path, two).part(1, 2))
     assert outcomes >= {"read", "refused"}
-
-
-@pytest.mark.soak
-def test_tensorflow_writes_and_reads_the_same(tmp_path: Path) -> None:
-    """Examples of all shapes, by the real library; the fixtures, read again by it."""
-    tf = pytest.importorskip("tensorflow")
-    dice, path = np.random.default_rng(5), tmp_path / "set.tfrecord"
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        made = [example({"image": PNG, "n": dice.integers(-9, 9, dice.integers(1, 400)).tolist()}) for _ in range(50)]
-        for one in made:
-            writer.write(tf.train.Example.FromString(one).SerializeToString(deterministic=True))
-    source = open_source(path)
-    for i, one in enumerate(tf.data.TFRecordDataset(str(path))):
-        said = tf.train.Example.FromString(one.numpy()).features.feature
-        assert source[i].image == said["image"].bytes_list.value[0]
-        assert column(source.part(i, i + 1), "n")[0] == list(said["n"].int64_list.value)  # type: ignore[arg-type]
-
-
-def test_the_writer_of_these_tests_writes_what_tensorflow_does() -> None:
-    """Its records of a fixture are the bytes of the fixture."""
-    data = (FIXTURES / "sequence.tfrecord").read_bytes()
-    length = struct.unpack_from("<Q", data)[0]
-    assert record(data[12 : 12 + length]) == data
-    assert message(0x0A, feature(300)) == b"\x0a\x06\x1a\x04\x0a\x02" + varint(300)
