@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import random
 import re
 import shutil
 import struct
@@ -15,13 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mutated import some_bytes
 from pictures import encoded, picture
 from PIL import Image
-from running import outcomes_of
 from test_source_conformance import write_again
 
-from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import Source, open_source
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.testing import SourceConformance
@@ -116,15 +112,6 @@ def test_damaged_rows_of_arrow_are_refused(name: str, tmp_path: Path) -> None:
         chunk.write_bytes(data[:-cut])
         with pytest.raises(UsageError, match=r"damaged|lead out"):
             open_source(tmp_path / "set", image_column="image")
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_each_column_of_images_can_be_the_image(name: str) -> None:
-    wanted = expected(name)
-    for key in (key for key, value in wanted[0].items() if is_image(value) and key != "depth"):
-        source = open_source(FIXTURES / name, image_column=key, columns=())
-        for i, one in enumerate(wanted):
-            check_value(source[i].image, one[key], f"sample {i}, {key}")
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -247,25 +234,6 @@ def test_an_index_or_a_length_that_lies(name: str, tmp_path: Path) -> None:
     assert "is damaged: sample 1 has" in refused(root, kind=name.partition("/")[0])
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(3000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
-@pytest.mark.parametrize("name", [*SETS, *PACKED, "mds/cifar", "litdata/chw"])
-def test_damage_never_ends_in_anything_but_our_errors(name: str, rounds: int, tmp_path: Path) -> None:
-    """Bytes of shards and indexes are changed at random: what can still be opened is read, or rejected."""
-    root, draw = Path(shutil.copytree(FIXTURES / name, tmp_path / "set")), random.Random(name)
-    index = json.loads((root / "index.json").read_text())
-    for one in index.get("shards", []):  # so that more than the hashes are tried
-        for file in (one["raw_data"], one["zip_data"] or {}):
-            file["hashes"] = {}
-    (root / "index.json").write_text(json.dumps(index))
-    files = {path: path.read_bytes() for path in sorted(root.iterdir())}
-    options: dict[str, Any] = {"image_column": {**OF_IMAGES, "litdata/chw": "image:chw"}.get(name)}
-    for _ in range(rounds):
-        path = draw.choice([*files])
-        path.write_bytes(some_bytes(files[path], draw))
-        outcomes_of(lambda: open_source(root, name.partition("/")[0], **options), PackError)
-        path.write_bytes(files[path])
-
-
 # ------------------------------------------------------------------------------------------------ by hand
 def write_mds(root: Path, columns: dict[str, str], rows: list[list[bytes]]) -> Path:
     """MDS in one shard, by its description alone."""
@@ -292,14 +260,6 @@ def test_a_bad_sample_is_rejected_and_no_other(tmp_path: Path) -> None:
         source[1]
     with pytest.raises(DecodeError):
         source[3]
-
-
-def test_an_index_that_changed_is_noticed(tmp_path: Path) -> None:
-    """A run that resumes compares the states of all files."""
-    root = Path(shutil.copytree(MDS / "splits" / "train", tmp_path / "set"))
-    before = open_source(root).states()
-    os.utime(root / "index.json", ns=(10**18, 10**18))
-    assert not np.array_equal(open_source(root).states(), before)
 
 
 def test_an_image_that_claims_more_than_it_has(tmp_path: Path) -> None:
