@@ -23,8 +23,7 @@ from test_source_conformance import write_again
 from rawpack import Reader
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import ImageKind, Source, open_source
-from rawpack_packer.sources.array_files import labels_beside, of_split, split_of, splits_among
-from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.array_files import of_split, split_of, splits_among
 from rawpack_packer.testing import SourceConformance
 
 
@@ -88,48 +87,18 @@ class TestKeysBesideImages(SourceConformance):
 # ------------------------------------------------------------------------------------------ names
 
 
-@pytest.mark.parametrize(
-    ("name", "split", "rest"),
-    [
-        ("x_train", "train", "x"),
-        ("train_images", "train", "images"),
-        ("data/test/x", "test", "data/x"),
-        ("train_set_x", "train", "x"),
-        ("t10k-images-idx3-ubyte.gz", "t10k", "images-idx3-ubyte.gz"),
-        ("camelyonpatch_level_2_split_valid_x.h5", "valid", "camelyonpatch_level_2_split_x.h5"),
-        ("constraint", "", "constraint"),
-        ("images", "", "images"),
-    ],
-)
-def test_the_split_in_a_name(name: str, split: str, rest: str) -> None:
-    assert split_of(name) == (split, rest)
-
-
 def test_splits_that_names_share() -> None:
     """All images must be of one; t10k is called test; `val` finds `valid`; any other word finds itself."""
+    for name, split, rest in (("train_set_x", "train", "x"), ("data/test/x", "test", "data/x"),
+                              ("level_2_split_valid_x.h5", "valid", "level_2_split_x.h5"),
+                              ("constraint", "", "constraint")):  # fmt: skip
+        assert split_of(name) == (split, rest)
     assert splits_among(["x_test", "x_val", "x_train"]) == ["train", "val", "test"]
     assert splits_among(["train-images", "t10k-images"]) == ["train", "test"]
     assert splits_among(["x_train", "x"]) == []
     assert splits_among(["x_train", "z_train"]) == []
     assert of_split(["x_train", "x_valid", "y_valid", "other"], "val") == {"x": "x_valid", "y": "y_valid"}
     assert of_split(["fold1/x", "fold2/x", "fold1/y"], "fold1") == {"x": "fold1/x", "y": "fold1/y"}
-
-
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        ("x_train.npy", "y_train.npy"),
-        ("X.npy", "y.npy"),
-        ("train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz"),
-        ("data.npy", "targets.npy"),
-    ],
-)
-def test_labels_beside_images(tmp_path: Path, name: str, other: str) -> None:
-    (tmp_path / other).touch()
-    beside = labels_beside(Listing(tmp_path / name))
-    assert beside is not None
-    assert beside.path == tmp_path / other
-    assert labels_beside(Listing(tmp_path / other)) is None
 
 
 # ------------------------------------------------------------------------------------------ splits of one file
@@ -158,18 +127,6 @@ def test_named_arrays_are_packed_as_before(tmp_path: Path) -> None:
     assert test.column("label").tolist() == [0, 1]
     with pytest.raises(UsageError, match="--array and --image-column both name arrays"):
         open_source(tmp_path / "set.npz", array="image=x,label=c", image_column="x")
-
-
-@here
-def test_splits_of_hdf5(tmp_path: Path) -> None:
-    """In names; what is named is as before."""
-    with h5py.File(tmp_path / "set.h5", "w") as file:
-        for split, count in (("train", 4), ("test", 2)):
-            file[f"{split}_set_x"], file[f"{split}_set_y"] = images(count), np.arange(count) % 2
-    with pytest.raises(UsageError, match="is divided into the splits train, test"):
-        open_source(tmp_path / "set.h5")
-    assert labels_of(open_source(tmp_path / "set.h5" / "test")) == [0, 1]
-    assert labels_of(open_source(tmp_path / "set.h5", array="image=train_set_x,label=train_set_y")) == [0, 1, 0, 1]
 
 
 # ------------------------------------------------------------------------------------------ folders

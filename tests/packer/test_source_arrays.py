@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
-import os
 import pickle
 import struct
 from pathlib import Path
@@ -113,30 +111,9 @@ def test_arrays_are_resized_in_their_own_dtype(dtype: str, channels: int, tmp_pa
     assert np.abs(batch["image"] - blocks).max() <= 1
 
 
-def test_grey_arrays_are_appended_to_what_was_made_of_a_store_of_them(tmp_path: Path) -> None:
-    """A store of grey arrays that was converted or cut down is grey: more such arrays go in, coloured ones do not."""
-    first, more = values("u1", (10, 5, 6), 1), values("u1", (4, 5, 6), 2)
-    np.save(tmp_path / "first.npy", first)
-    np.save(tmp_path / "more.npy", more)
-    np.save(tmp_path / "coloured.npy", values("u1", (4, 5, 6, 3)))
-    packed(tmp_path / "first.npy", tmp_path / "s")
-    (tmp_path / "rows.txt").write_text("0\n1\n2\n")
-    for made, options, rows in (
-        ("convert", ("--format", "hdf5"), first),
-        ("subset", ("--rows-from", tmp_path / "rows.txt"), first[:3]),
-    ):
-        store = tmp_path / made
-        ran = run_here(made, "--quiet", "--workers", 0, *options, tmp_path / "s", store)
-        assert ran.code == 0, ran
-        ran = run_here("append", "--quiet", "--workers", 0, tmp_path / "more.npy", store)
-        assert (ran.code, ran.err) == (0, ""), ran
-        same(Reader(store), np.concatenate([rows, more]))
-        ran = run_here("append", "--workers", 0, tmp_path / "coloured.npy", store)
-        assert ran.code == 2, ran
-
-
 def test_rows_are_appended_to_some_rows_of_others(tmp_path: Path) -> None:
-    """Samples whose keys are numbers are counted on behind the last one that a subset has, never onto its own."""
+    """Samples whose keys are numbers are counted on behind the last one that a subset has, never onto its own; grey
+    images stay grey."""
     array = values("u1", (9, 5, 6))
     np.save(tmp_path / "a.npy", array)
     packed(tmp_path / "a.npy", tmp_path / "all")
@@ -148,43 +125,10 @@ def test_rows_are_appended_to_some_rows_of_others(tmp_path: Path) -> None:
         assert (ran.code, ran.err) == (0, ""), ran
     reader = Reader(made)
     same(reader, np.concatenate([array[[2, 7]], array, array]))
+    np.save(tmp_path / "coloured.npy", values("u1", (4, 5, 6, 3)))
+    assert run_here("append", "--workers", 0, tmp_path / "coloured.npy", made).code == 2
     numbers = [2, 7, *range(8, 26)]
     assert [reader[i]["key"] for i in range(20)] == [f"{number:08d}" for number in numbers]
-
-
-@pytest.mark.parametrize(
-    ("shape", "size"),
-    [((32, 32, 3), "20x20"), ((4, 32, 20), "16x32"), ((1, 64, 16), "1x32")],
-)
-def test_low_images_of_many_channels_are_resized(shape: tuple[int, ...], size: str, tmp_path: Path) -> None:
-    """What is (height, width, channels), as the user says, is resized so: feature maps, single lines of a spectrum."""
-    np.save(tmp_path / "a.npy", np.full((2, *shape), 9, np.float32))
-    reader = packed(tmp_path / "a.npy", tmp_path / "s", "--array", ":hwc", "--size", size)
-    assert reader[0]["image"].shape == (*map(int, size.split("x")), shape[2])
-    assert (reader[0]["image"] == 9).all()
-
-
-@pytest.mark.parametrize(("interpolation", "size"), [("area", "7x5"), ("lanczos", "30x40"), ("nearest", "2x90")])
-def test_each_of_very_many_channels_is_resized_as_one_alone(size: str, interpolation: str, tmp_path: Path) -> None:
-    array = values("u1", (1, 24, 20, 131))
-    for name, one in (("all", array), ("one", array[..., 130:])):
-        np.save(tmp_path / f"{name}.npy", one)
-        packed(tmp_path / f"{name}.npy", tmp_path / name, "--size", size, "--interpolation", interpolation)
-    found = Reader(tmp_path / "all")[0]["image"][..., 130].astype(int)
-    assert np.abs(found - Reader(tmp_path / "one")[0]["image"][..., 0]).max() <= 1
-
-
-@pytest.mark.parametrize("name", ["set.npy", "set-idx3-ubyte"])
-def test_a_file_that_cannot_be_read_says_why(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not that it is damaged."""
-
-    def refuse(self: Path, *_: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
-
-    (tmp_path / name).write_bytes(b"\0\0\x08\3")
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(UsageError, match=rf"{name} cannot be read: \[Errno 13\] Permission denied"):
-        open_arrays(tmp_path / name)
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("u1", (4, 4, 2))])
@@ -225,18 +169,6 @@ def test_npy_is_mapped_not_read(tmp_path: Path) -> None:
     assert not image[1:].any()
 
 
-def test_a_file_that_changes_stops_the_run(tmp_path: Path) -> None:
-    """A source that is written to in mid-run is no source; and a finished store knows that it is another by now."""
-    np.save(tmp_path / "a.npy", values("<f4", (70, 3)))
-    source = open_arrays(tmp_path / "a.npy")
-    np.save(tmp_path / "a.npy", values("<f4", (71, 3)))
-    with pytest.raises(Exception, match="changed since packing began"):
-        source[0]
-    packed(tmp_path / "a.npy", tmp_path / "s")
-    np.save(tmp_path / "a.npy", values("<f4", (71, 3), 1))
-    assert "the source differs" in stop_of("pack", tmp_path / "a.npy", tmp_path / "s")
-
-
 def bad_files(folder: Path) -> list[str]:
     """Files that are no whole arrays."""
     np.save(folder / "good.npy", np.zeros((9, 3)))
@@ -256,12 +188,10 @@ def bad_files(folder: Path) -> list[str]:
         "member.npz": zipped({"image.npy": whole + whole}),
         "short.npy": whole[:-1],
         "two.npy": whole + whole,
-        "more.npy": whole + bytes(5),
         "empty.npy": b"",
         "noise.npy": b"\x93NUMPY\x01\x00\xff\xff" + b"x" * 80,
         "short": idx(values("u1", (3, 4)))[:-1],
         "long": idx(values("u1", (3, 4))) + b"x",
-        "short.gz": gzip.compress(idx(values("u1", (3, 4)))[:-1]),
         "huge.gz": gzip.compress(bytes([0, 0, 14, 3]) + b"\xff" * 12),
     }
     entry = npz.index(b"PK\1\2")
@@ -269,10 +199,7 @@ def bad_files(folder: Path) -> list[str]:
         changed = bytearray(npz)
         changed[entry + at] ^= byte
         contents[f"{name}.npz"] = bytes(changed)
-    for name, other in {
-        "open.npy": b"(9, 3(, ", "nul.npy": b"(9, 3\0, ", "negative.npy": b"(-1, 3), ",
-        "wide.npy": b"(%d, 3), " % 10**50, "call.npy": b"(9, f()), ",
-    }.items():  # fmt: skip
+    for name, other in {"negative.npy": b"(-1, 3), ", "call.npy": b"(9, f()), "}.items():
         before, after = whole.split(b"(9, 3), ")
         contents[name] = (before + other + after)[:127].rstrip(b" \n").ljust(127) + b"\n" + whole[128:]
     for name, data in contents.items():
