@@ -86,29 +86,16 @@ def of_text(file: str, before: str, after: str) -> Callable[..., Path]:
 NUMBERS: dict[str, tuple[Callable[..., Path], tuple[str | int, ...], str]] = {
     "COCO, width": (of_coco, ("images", 1, "width"), r"set.json .*\$.images\[1\].width"),
     "COCO, box": (of_coco, ("annotations", 2, "bbox", 0), r"boxes: \$.annotations\[2\].bbox\[0\]"),
-    "COCO, iscrowd": (of_coco, ("annotations", 0, "iscrowd"), r"boxes: \$.annotations\[0\].iscrowd"),
     "labelme, width": (of_labelme, ("imageWidth",), r"1.json: .*\$.imageWidth"),
-    "labelme, group": (of_labelme, ("shapes", 0, "group_id"), r"1.json: .*\$.shapes\[0\].group_id"),
     "labelme, point": (of_labelme, ("shapes", 0, "points", 1, 0), r"1.json: .*\$.shapes\[0\].points\[1\]\[0\]"),
     "MDS, samples": (of_mds, ("shards", 0, "samples"), r"index.json .*\$.shards\[0\].samples"),
-    "MDS, bytes": (of_mds, ("shards", 0, "raw_data", "bytes"), r"index.json .*\$.shards\[0\].raw_data.bytes"),
-    "MDS, size": (of_mds, ("shards", 0, "column_sizes", 1), r"index.json .*\$.shards\[0\].column_sizes\[1\]"),
     "MDS, shape": (of_arrays, (), r"column 'a' is 'ndarray:uint8:-?10+'.* does not say what its shape is"),
     "litdata, samples": (of_litdata, ("chunks", 0, "chunk_size"), r"index.json .*\$.chunks\[0\].chunk_size"),
     "LeRobot, shape": (of_lerobot, ("features", "action", "shape", 0), r"info.json .*\$.features\[...\].shape\[0\]"),
-    "LeRobot, episodes": (of_lerobot, ("total_episodes",), r"info.json .*\$.total_episodes"),
     "TFDS, shape": (of_tfds, (), r"features.json .*dimensions\[0\]"),
-    "CVAT, group": (of_text("annotations.xml", 'ybr="4"', 'ybr="4" group_id="{}"'), (), r"shape 1 \(box\): group_id"),
     "CVAT, box": (of_text("annotations.xml", 'ybr="4"', 'ybr="{}"'), (), r"shape 1 \(box\): ybr .* not a number"),
     "VOC, box": (of_text("1.xml", "<xmax>4", "<xmax>{}"), (), r"1.xml: object 1: xmax .* not a number"),
     "YOLO, kpt_shape": (of_text("data.yaml", "names", "kpt_shape: [{}, 3]\nnames"), (), r"data.yaml: .*kpt_shape\[0\]"),
-    "YOLO, names": (of_text("data.yaml", "[a, b]", "{{{}: a}}"), (), r"data.yaml: .*names"),
-}  # fmt: skip
-
-
-OF_ANNOTATIONS = {
-    "COCO, box", "COCO, iscrowd", "labelme, width", "labelme, group", "labelme, point", "CVAT, group", "CVAT, box",
-    "VOC, box",
 }  # fmt: skip
 
 
@@ -118,7 +105,7 @@ def test_a_number_out_of_its_range_is_refused(name: str, tmp_path: Path) -> None
     one annotation of several, it is a reject."""
     make, place, words = NUMBERS[name]
     path = make(tmp_path, HUGE[[*NUMBERS].index(name) % 3], *place)
-    if name in OF_ANNOTATIONS:
+    if name in ("COCO, box", "labelme, width", "labelme, point", "CVAT, box", "VOC, box"):
         source = open_source(path)
         (rejected,) = (i for i in range(len(source)) if reason_of(source, i))
         with pytest.raises(DecodeError, match=words) as error:
@@ -135,8 +122,7 @@ def test_a_number_out_of_its_range_is_refused(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("ids", "kind"),
     [
-        ([1, 10**30, -5], "str"), (["a", "b", "1"], "str"), ([1, "1", 2], "str"),
-        ([7, 2**63 - 1, -(2**63)], "int64"), ([2**63, 0, 1], "str"),
+        ([1, 10**30, -5], "str"), ([1, "1", 2], "str"), ([7, 2**63 - 1, -(2**63)], "int64"), ([2**63, 0, 1], "str"),
     ],
 )  # fmt: skip
 def test_ids_are_compared_as_they_are(ids: list[Any], kind: str, tmp_path: Path) -> None:
@@ -197,12 +183,8 @@ def test_numbers_of_coco_may_be_floats_and_booleans(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- columns of tables
 
 TYPES: dict[str, Any] = {
-    "texts": lambda n: ["3"] * n,
     "lists": lambda n: [[3]] * n,
-    "objects": lambda n: [{"a": 3}] * n,
-    "booleans": lambda n: [True] * n,
     "fractions": lambda n: [0.5] * n,
-    "infinity": lambda n: [float("inf")] * n,
     "beyond": lambda n: pa.array([2**64 - 1] * n, pa.uint64()),
     "negative": lambda n: [-1] * n,
 }
@@ -226,13 +208,16 @@ def test_columns_of_episodes_have_the_types_that_lerobot_writes(name: str, tmp_p
         if holds == "numbers" and name in ("fractions", "beyond", "negative"):
             continue
         pq.write_table(table.set_column(table.column_names.index(column), column, values), file)
-        of_value = name in ("beyond", "negative") or (name, holds) == ("infinity", "numbers")
-        said = f"has {values[0].as_py()}, which" if of_value else rf"has [\w<>: ]+, where {holds} belong"
+        said = (
+            f"has {values[0].as_py()}, which"
+            if name in ("beyond", "negative")
+            else rf"has [\w<>: ]+, where {holds} belong"
+        )
         with pytest.raises(UsageError, match=rf"episodes/.*parquet: column '{column}' {said}"):
             open_source(root)
 
 
-@pytest.mark.parametrize("column", ["episode_index", "frame_index", "timestamp", "task_index"])
+@pytest.mark.parametrize("column", ["episode_index", "timestamp"])
 def test_columns_of_rows_have_the_types_that_lerobot_writes(column: str, tmp_path: Path) -> None:
     root = copied("lerobot/v30/h264")(tmp_path)
     (file,) = root.glob("data/*/*.parquet")
@@ -243,7 +228,7 @@ def test_columns_of_rows_have_the_types_that_lerobot_writes(column: str, tmp_pat
         open_source(root)
 
 
-@pytest.mark.parametrize("path", [{"a": 1}, ["0.png"], 5, None])
+@pytest.mark.parametrize("path", [{"a": 1}, None])
 @pytest.mark.parametrize("more", [{}, {"text": "a"}, {"x1": 1, "y1": 1, "x2": 2, "y2": 2, "label": "cat"}])
 def test_a_path_that_is_no_text(path: object, more: dict[str, object], tmp_path: Path) -> None:
     """Whatever JSON has in its place, it is refused with its line, whether rows have boxes, captions or neither."""
@@ -251,13 +236,6 @@ def test_a_path_that_is_no_text(path: object, more: dict[str, object], tmp_path:
     (tmp_path / "list.jsonl").write_text("".join(json.dumps({"path": one} | more) + "\n" for one in ("0.png", path)))
     with pytest.raises(UsageError, match=r"list.jsonl: line 2, column \(path\): .*(is not a path|is empty)"):
         open_source(tmp_path / "list.jsonl")
-
-
-def test_a_cause_is_kept(tmp_path: Path) -> None:
-    """What a library says of a file is the cause of the error that a user sees."""
-    with pytest.raises(UsageError) as raised:
-        open_source(of_coco(tmp_path, "wide", "images", 0, "width"))
-    assert type(raised.value.__cause__).__module__.startswith("msgspec")
 
 
 def test_shapes_have_an_end(tmp_path: Path) -> None:
