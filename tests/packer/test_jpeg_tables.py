@@ -106,7 +106,8 @@ def test_noise_is_encoded(options: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(("sampling", "factor"), [("420", (2, 2)), ("422", (2, 1)), ("444", (1, 1)), (None, (1, 1))])
 def test_files_are_as_those_with_standard_tables(sampling: str | None, factor: tuple[int, int]) -> None:
-    """Baseline, with the chroma asked for and a restart marker after each row of blocks; gray images too. A crop that is decoded alone has the pixels of the whole image."""
+    """Baseline, with the chroma asked for and a restart marker after each row of blocks; gray images too. A crop that
+    is decoded alone has the pixels of the whole image."""
     color = "rgb" if sampling else "gray"
     options = {"subsampling": sampling} if sampling else {"color": "gray"}
     image = np.ascontiguousarray(picture(75, 61, 3)[..., : 3 if sampling else 1])
