@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from fractions import Fraction
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from draws import tries
 from resampled import noise
 
-from rawpack.native import calls, library, state
+from rawpack.native import calls, state
 from rawpack.native.calls import IMAGE, MOST_FACTOR, recolor, resample
 from rawpack.transforms.color import changed
 
@@ -148,15 +147,6 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
             recolor(image, other)
     assert not recolor(image[:, ::-1], changes)
     assert not recolor(image, np.array([(BRIGHTNESS, MOST_FACTOR + 0.1)]))
-    core, address = library(), ctypes.c_void_p(image.ctypes.data)
-    assert core is not None
-    first = ctypes.c_void_p(changes.ctypes.data)
-    for place, pixels, channels, count, at in (
-        (None, 25, 3, 1, first), (address, 0, 3, 1, first), (address, -1, 3, 1, first), (address, 2**62, 3, 1, first),
-        (address, 25, 2, 1, first), (address, 25, 3, -1, first), (address, 25, 3, 2**31 - 1, first),
-        (address, 25, 3, 1, None),
-    ):  # fmt: skip
-        assert core.rawpack_recolor(place, ctypes.c_int64(pixels), channels, count, at, 1) == 1
     assert (image == 7).all()
 
 

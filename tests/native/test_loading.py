@@ -101,7 +101,6 @@ def test_who_asked_for_numpy_gets_no_warning(fresh: pytest.MonkeyPatch) -> None:
         ({"compression": "zstd"}, None, True, 0),
         ({"color": "ycgco420"}, None, True, 1),
         ({"format": "lmdb"}, [CenterCrop(3)], True, 0),
-        ({"format": "lmdb"}, None, False, 0),
         ({"format": "hdf5", "compression": "gzip"}, [CenterCrop(3)], False, 1),
     ],
     ids=str,

@@ -3,14 +3,12 @@ nothing is read or written beside what is given."""
 
 from __future__ import annotations
 
-import ctypes
 import shutil
 import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -189,17 +187,15 @@ def test_what_is_beside_unmapped_pages() -> None:
 
 HUGE, SIXTY_FOUR = 2**31 - 1, 2**63 - 1
 STORED = np.arange(3 * 20 * 30, dtype=np.uint8)
+FILE = bytes(8) + b"\xff\xd0\xff\xd1\xff\xd9"
 
 
-def test_differences_that_do_not_fit_are_refused() -> None:
-    """In Python by ValueError, in C by a code, before anything is written."""
+def test_numbers_and_arrays_that_do_not_fit_are_refused() -> None:
+    """Before anything is written, in the core too, for whoever calls it by itself."""
     core, out = library(), np.full((8, 18, 3), 7, np.uint8)
     assert core is not None
-    assert core.rawpack_undo(None) == 1
     for field, value in (
-        (0, 0), (1, 0),  # addresses
-        *((2, value) for value in (0, -1, 1799, 1801, SIXTY_FOUR, -SIXTY_FOUR - 1)),  # size
-        *((k, value) for k in (3, 4) for value in (0, -1, 19, 31, 40, SIXTY_FOUR, -SIXTY_FOUR - 1)),  # rows, values
+        *((k, value) for k in (3, 4) for value in (0, -1, 19, 31, SIXTY_FOUR, -SIXTY_FOUR - 1)),  # rows, values
         *((k, value) for k in (5, 6) for value in (-1, 13, SIXTY_FOUR, -SIXTY_FOUR - 1)),  # y, x
         *((k, value) for k in (7, 8) for value in (0, -1, 31, SIXTY_FOUR, -SIXTY_FOUR - 1)),  # height, width
         *((9, value) for value in (0, 1, 2, 4, -3, HUGE)),
@@ -207,35 +203,13 @@ def test_differences_that_do_not_fit_are_refused() -> None:
         numbers = [STORED.ctypes.data, out.ctypes.data, 1800, 20, 30, 12, 12, 8, 18, 3, 1]
         numbers[field] = value
         assert core.rawpack_undo(struct.pack("@PP7q2i", *numbers)) == 1, (field, value)
-        if field > 2:
-            box = (numbers[5], numbers[6], numbers[7], numbers[8])
-            with pytest.raises(ValueError, match=r"planes of|is not within|must be in C order"):
-                undo(STORED, (numbers[9], numbers[3], numbers[4]), box, out)
+        with pytest.raises(ValueError, match=r"planes of|is not within|must be in C order"):
+            undo(STORED, (numbers[9], numbers[3], numbers[4]), (*numbers[5:9],), out)  # type: ignore[arg-type]
         assert (out == 7).all(), (field, value)
-    box, planes, out = (0, 0, 20, 30), (3, 20, 30), np.empty((20, 30, 3), np.uint8)
-    locked = out.copy()
-    locked.flags.writeable = False
-    for stored, to in ((STORED.view(np.int8), out), (np.repeat(STORED, 2)[::2], out), (STORED, locked)):
-        with pytest.raises(ValueError, match=r"contiguous bytes|in C order|bytes are not"):
-            undo(stored, planes, box, to)
-
-
-FILE = bytes(8) + b"\xff\xd0\xff\xd1\xff\xd9"
-
-
-def test_numbers_of_a_file_that_do_not_fit_are_refused() -> None:
-    """In Python by ValueError, in C by a code, before anything is written."""
-    data, ends, core = np.frombuffer(FILE, np.uint8), np.full(3, 7, np.int64), library()
-    assert core is not None
-    for field, value in (
-        (0, None), *((1, value) for value in (-1, 7, -SIXTY_FOUR)),  # address, size
-        *((2, value) for value in (-1, 15, SIXTY_FOUR, -SIXTY_FOUR)),  # scan
-        *((3, value) for value in (0, 2, -1)), *((4, value) for value in (0, 4, -1, SIXTY_FOUR)), (5, None),
-    ):  # fmt: skip
-        numbers: list[Any] = [ctypes.c_void_p(data.ctypes.data), len(FILE), 8, 3, 3, ctypes.c_void_p(ends.ctypes.data)]
-        numbers[field] = value
-        assert core.rawpack_row_ends(numbers[0], *map(ctypes.c_int64, numbers[1:5]), numbers[5]) == 1, (field, value)
-        assert (ends == 7).all(), (field, value)
-        if field in (2, 3, 4):
-            with pytest.raises(ValueError, match="has no"):
-                row_ends(memoryview(FILE), *numbers[2:5])
+    out = np.empty((20, 30, 3), np.uint8)
+    for stored in (STORED.view(np.int8), np.repeat(STORED, 2)[::2]):
+        with pytest.raises(ValueError, match=r"contiguous bytes|in C order"):
+            undo(stored, (3, 20, 30), (0, 0, 20, 30), out)
+    for wrong in ((-1, 3, 3), (15, 3, 3), (SIXTY_FOUR, 3, 3), (8, 0, 3), (8, 2, 3), (8, 3, 0), (8, 3, 4), (8, 3, -1)):
+        with pytest.raises(ValueError, match="has no"):
+            row_ends(memoryview(FILE), *wrong)

@@ -13,6 +13,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
@@ -25,12 +26,13 @@ from archived import tar, zipped
 from forked import Forks
 from pictures import encoded
 from PIL import Image
-from running import Ran, run_here
+from running import Ran, reason_of, run_here
 
 from rawpack import Reader
 from rawpack.errors import PackError, UsageError
 from rawpack_packer import api
 from rawpack_packer.sources import open_source
+from rawpack_packer.sources.archives import opened
 from rawpack_packer.sources.archives.zip import _problem, directory
 
 CLASSES = ("ant", "bee", "cow")
@@ -440,3 +442,31 @@ def test_a_killed_command_leaves_nothing_in_the_folder_for_temporary_files(
     assert (ran.code, ran.out) == (-signal.SIGKILL, f"{when}\n"), ran
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not (tmp_path / "spool").exists()
+
+
+# ------------------------------------------------------------------------------------------ reads that fail
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds rapidgzip's descriptors in /proc")
+def test_a_read_that_fails_is_no_damage_of_compressed_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made again; a sample that cannot be read then is unreadable, and is read as soon as it can be."""
+    pytest.importorskip("rapidgzip")
+    path, image = tmp_path / "set.tar.gz", png(0)
+    path.write_bytes(gzip.compress(tar({f"a/{i}.png": image for i in range(3)})))
+    part, fails, opening = open_source(path).part(0, 3), 0, opened._open_compressed
+
+    def open_compressed(path: str, fd: int, *how: Any) -> Any:
+        nonlocal fails
+        reader, fails = opening(path, fd, *how), fails - 1
+        if fails >= 0:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            for link in [*Path("/proc/self/fd").iterdir()]:
+                if int(link.name) != fd and os.path.lexists(link) and link.readlink() == Path(path):
+                    os.dup2(nothing, int(link.name))
+            os.close(nothing)
+        return reader
+
+    monkeypatch.setattr(opened, "_open_compressed", open_compressed)
+    for fails, reason in ((1, ""), (2, "unreadable"), (0, "")):  # noqa: B007
+        assert reason_of(part, 1) == reason
+        opened._close()

@@ -194,6 +194,37 @@ def test_rows_in_order_inflate_each_chunk_once(tmp_path: Path, monkeypatch: pyte
     assert reads == [slice(0, 42), slice(42, 84)]
 
 
+@here
+@pytest.mark.skipif(os.name == "nt", reason="replaces a descriptor of the HDF5 library")
+@pytest.mark.parametrize("values", ["pixels", "files"])
+def test_a_read_that_fails_says_nothing_about_the_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: str
+) -> None:
+    """What is read again is what is in the file; where reads keep failing, samples are unreadable, and not corrupt."""
+    path, wanted = tmp_path / "set.h5", [*images(4)] if values == "pixels" else jpegs(4)
+    with h5py.File(path, "w") as file:
+        if values == "pixels":
+            file["x"] = wanted
+        else:
+            put_bytes(file, "x", wanted)
+    fails, nothing, opening = 0, os.open(os.devnull, os.O_WRONLY), hdf5_source.open_data_set
+
+    def opened(file: h5py.File, name: str) -> h5py.Dataset:
+        nonlocal fails
+        data_set, fails = opening(file, name), fails - 1
+        if fails >= 0:  # it loses its file's descriptor
+            os.dup2(nothing, data_set.file.id.get_vfd_handle())
+        return data_set
+
+    monkeypatch.setattr(hdf5_source, "open_data_set", opened)
+    part, fails = open_source(path).part(0, 4), 1
+    for i in range(4):
+        np.testing.assert_array_equal(part[i].image, wanted[i])
+    part, fails = open_source(path).part(0, 4), 1000
+    assert [reason_of(part, i) for i in range(4)] == ["unreadable"] * 4
+    os.close(nothing)
+
+
 # ------------------------------------------------------------------------------------------ hostile files
 
 
