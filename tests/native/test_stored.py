@@ -6,7 +6,6 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from compiling import STRICT, driver
 from draws import tries
 from numpy.typing import NDArray
 from reading import without_core
-from unmapped import check_unharmed
 
 from rawpack.native import library, state
 from rawpack.native.calls import row_ends, undo
@@ -152,37 +150,6 @@ def test_other_builds_give_the_same_bytes(
     command = [*run, driver(tmp_path, compiler, *flags, sources=[DRIVER])]
     ran = subprocess.run(command, input=given, capture_output=True, check=False)
     assert (ran.returncode, ran.stdout == expected) == (0, True), ran.stderr.decode()[:3000]
-
-
-_BESIDE_UNMAPPED = """
-import numpy as np
-from draws import tries
-from test_stored import ends_in_python, some_cases, some_files, undone
-from unmapped import between_unmapped_pages
-from rawpack.native.calls import row_ends, undo
-
-source, target = between_unmapped_pages(64), between_unmapped_pages(64)
-SIZE = len(source)
-for case in some_cases(tries(300), seed=5):
-    expected = np.frombuffer(undone(case, False), np.uint8)
-    for at in (slice(0, len(case[0])), slice(SIZE - len(case[0]), SIZE)):
-        source[at] = case[0]
-        out = target[: len(expected)] if at.start == 0 else target[-len(expected) :]
-        for lanes in (True, False):
-            out[:] = 0
-            undo(source[at], *case[1:], out, lanes=lanes)
-            assert np.array_equal(out, expected), case
-for data, numbers in some_files(tries(1000), seed=6):
-    for at in (slice(0, len(data)), slice(SIZE - len(data), SIZE)):
-        source[at] = np.frombuffer(data, np.uint8)
-        assert row_ends(source[at].data, *numbers) == ends_in_python(data, *numbers)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="mprotect")
-def test_what_is_beside_unmapped_pages() -> None:
-    """Reading or writing a byte before the first or after the last ends the child."""
-    check_unharmed(_BESIDE_UNMAPPED, Path(__file__).parent)
 
 
 HUGE, SIXTY_FOUR = 2**31 - 1, 2**63 - 1

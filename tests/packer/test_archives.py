@@ -99,26 +99,6 @@ def test_the_store_is_that_of_the_unpacked_folder(tmp_path: Path, tree: tuple[Pa
 # ---- which folder
 
 
-@pytest.mark.parametrize(
-    ("members", "keys", "classes"),
-    [
-        (["photos/cat/1.jpg", "photos/dog/2.jpg"], ["cat/1.jpg", "dog/2.jpg"], ("cat", "dog")),
-        (["cat/1.jpg"], ["1.jpg"], None),
-        (["./", "./cat/1.jpg"], ["cat/1.jpg"], ("cat",)),
-        (["photos/cat/1.jpg", "README.txt"], ["photos/cat/1.jpg"], ("photos",)),
-        (["photos/cat/1.jpg", "__MACOSX/photos/cat/._1.jpg", ".DS_Store"], ["cat/1.jpg"], ("cat",)),
-    ],
-)
-def test_the_folder_that_was_archived_is_packed(
-    tmp_path: Path, members: list[str], keys: list[str], classes: tuple[str, ...] | None
-) -> None:
-    source = open_archive(make_tar(tmp_path / "a.tar", *members))
-    assert [source.key(i) for i in range(len(source))] == keys
-    assert source.info.classes == classes
-    top = members[0].removesuffix(keys[0]).rstrip("/.")
-    assert source.info.root == os.path.join(tmp_path, "a.tar", top).rstrip("/")  # noqa: PTH118
-
-
 def make_tar(path: Path, *members: str | tarfile.TarInfo, data: bytes = JPEG) -> Path:
     """A tar archive of these members by `tarfile`; names that end in "/" are folders."""
     with tarfile.open(path, "w") as archive:

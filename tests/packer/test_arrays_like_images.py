@@ -5,14 +5,12 @@ Whoever packs says what it is: a mask, which moves too, or no image, which stays
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pictures import encoded, picture, save
+from pictures import encoded, picture
 from running import pack
 
 import rawpack_packer
@@ -205,31 +203,6 @@ def test_a_store_that_is_converted_keeps_both_together(plain: Path, tmp_path: Pa
     rawpack_packer.convert(plain, tmp_path / "s", format="hdf5", workers=0)
 
 
-def write_npz(folder: Path) -> Path:
-    np.savez(folder / "set.npz", **columns())
-    return folder / "set.npz"
-
-
-def write_listing(folder: Path) -> Path:
-    lines = []
-    for i, other in enumerate(columns()["other"]):
-        save(folder / f"{i}.png", picture(HEIGHT, WIDTH, i))
-        lines.append(json.dumps({"path": f"{i}.png", "other": other.tolist()}))
-    (folder / "set.jsonl").write_text("\n".join(lines))
-    return folder / "set.jsonl"
-
-
-@pytest.mark.parametrize(
-    "write",
-    [write_npz, write_listing],
-)
-def test_paths_with_arrays_take_the_word(write: Callable[[Path], Path], tmp_path: Path) -> None:
-    options = ("--size", f"{HEIGHT}x{WIDTH}", "--field", "other:array")
-    store = Reader(pack(write(tmp_path), tmp_path / "s", *options))
-    batch = next(iter(store.batches(COUNT, transform=[RandomCrop(8)], workers=0)))
-    np.testing.assert_array_equal(batch["other"], columns()["other"])
-
-
 def test_files_of_arrays_may_have_masks(tmp_path: Path) -> None:
     """`--field NAME:mask` makes an array of an .npz or HDF5 file move with its image, also with channels first."""
     masks = (np.arange(COUNT * HEIGHT * WIDTH) % 7).reshape(COUNT, HEIGHT, WIDTH).astype(np.uint16)
@@ -238,28 +211,3 @@ def test_files_of_arrays_may_have_masks(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Reader(pack(path, tmp_path / "whole", *options))[5]["seg"][..., 0], masks[5])
     fields = Reader(pack(path, tmp_path / "small", *options, "--size", 8)).fields
     assert (fields["seg"].kind, fields["seg"].shape[:2], fields["image"].shape[:2]) == ("mask", (8, 8), (8, 8))
-
-
-@pytest.mark.parametrize(
-    ("write", "fields", "words"),
-    [
-        (write_npz, {"label": "mask"}, r"it is \(height, width, channels\) or \(height, width\), not int64"),
-        (write_npz, {"other": "float64"}, r"write other:image where it is a further image \(other:flow .*, other:mask"),
-    ],
-)
-def test_words_that_do_not_fit_are_refused(write: Any, fields: Any, words: str, tmp_path: Path) -> None:
-    path = write(tmp_path)
-    with pytest.raises(UsageError, match=words):
-        rawpack_packer.pack(path, tmp_path / "s", fields=fields, workers=0)
-
-
-def test_values_that_are_replaced_stay_arrays(tmp_path: Path) -> None:
-    """And cannot make a field one."""
-    store = packed(tmp_path / "store", columns(), fields={"other": "array"})
-    lines = [json.dumps({"key": f"{i:08}", "other": one.tolist()}) for i, one in enumerate(columns()["other"] + 1)]
-    (tmp_path / "new.jsonl").write_text("\n".join(lines))
-    with pytest.raises(UsageError, match="packed with their images"):
-        rawpack_packer.relabel(store, tmp_path / "new.jsonl", fields={"other": "array"})
-    rawpack_packer.relabel(store, tmp_path / "new.jsonl")
-    (batch,) = Reader(store).batches(COUNT, transform=[RandomCrop(8)], workers=0)
-    np.testing.assert_array_equal(batch["other"], columns()["other"] + 1)

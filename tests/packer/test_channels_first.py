@@ -185,17 +185,6 @@ def test_what_is_no_array_has_no_axes(tmp_path: Path) -> None:
         rawpack_packer.pack(first(3, 24, 32), tmp_path / "s", image="cwh", workers=0)
 
 
-def test_floats_that_only_bytes_can_store_say_how_to_make_them(tmp_path: Path) -> None:
-    """Floats from 0 to 1 are refused where a format needs bytes, with the words that then pack."""
-    images = np.linspace(0, 1, COUNT * 8 * 8 * 3, dtype=np.float32).reshape(COUNT, 8, 8, 3)
-    with pytest.raises(UsageError) as refused:
-        rawpack_packer.pack(images, tmp_path / "s", workers=0, format="lmdb")
-    _, _, words = str(refused.value).partition("as by ")
-    image = eval(words, {"image": images})
-    assert (image.dtype, image.min(), image.max()) == (np.uint8, 0, 255)
-    rawpack_packer.pack(image, tmp_path / "s", workers=0, format="lmdb")
-
-
 @pytest.mark.parametrize("kind", ["array", "tensor", "npy", "npz"])
 def test_one_image_is_not_packed_as_its_rows(kind: str, tmp_path: Path) -> None:
     """An array (height, width, 3) alone is refused with what to type for one image, which then packs, and for

@@ -180,12 +180,3 @@ def test_a_first_sample_without_a_label(tmp_path: Path) -> None:
     with pytest.raises(PackError, match="00000000: label is NoneType"):
         packed(samples, tmp_path)
     assert values(packed(samples, tmp_path, max_rejects=1), "label") == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("name", ["label\0", "\ud800"])
-def test_columns_whose_names_no_file_can_have(tmp_path: Path, name: str) -> None:
-    """They are missing, as any other name is that a table has not: no library's words, and no other column."""
-    label, file = np.arange(N), tmp_path / "t.parquet"
-    for source in (npz(tmp_path, label=label), hdf5(tmp_path, label=label), parquet(file, label=label)):
-        with pytest.raises(UsageError, match="has no such column: it has image, label"):
-            open_source(source, label_column=name)

@@ -171,7 +171,6 @@ def test_the_recipe_records_the_tables(tmp_path: Path) -> None:
     assert tables[usual] == jpegli_tables(90, "420")[0] != tables[standard]
     for k, (store, options, expected) in enumerate(
         (
-            (usual, ("--size", 16), usual),
             (usual, ("--jpeg-tables", "standard"), standard),
             (usual, ("--subsampling", "440"), standard),
             (standard, ("--jpeg-tables", "jpegli"), usual),

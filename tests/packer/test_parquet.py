@@ -22,11 +22,10 @@ from running import pack, reason_of
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack.errors import DecodeError, PackError
+from rawpack.errors import DecodeError
 from rawpack_packer.sources import Source, open_source
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.parquet import tables
-from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.testing import SourceConformance
 
 pa = pytest.importorskip("pyarrow")
@@ -425,17 +424,3 @@ class TestSaved(SourceConformance):
 
     def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
         """`TestCheckout` has it."""
-
-
-def test_a_file_that_cannot_be_fetched_now_rejects_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stops a job, such as a server that is gone, is raised as it is: no row is called corrupt for it."""
-    source = open_source(write(tmp_path / "a.parquet", {"image": images(4), "label": list(range(4))}))
-
-    def lost(*_: Any, **__: Any) -> Any:
-        raise PackError("the server cannot be reached")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(NamedFiles, "opened", lost)
-        with pytest.raises(PackError, match=r"^the server cannot be reached$"):
-            source[0]
-    assert source[0]

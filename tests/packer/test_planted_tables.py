@@ -75,17 +75,6 @@ def field_called(name: str) -> Callable[[list[Any]], Any]:
     return change
 
 
-def images_of(name: str) -> Callable[[list[Any]], Any]:
-    """The column of images is something else."""
-
-    def change(nodes: list[Any]) -> None:
-        number = next(i for i, node in enumerate(nodes) if isinstance(node, dict) and node.get("is") == name)
-        of(nodes, "TablePart")["images"] = {"node": number}
-        nodes.append(nodes.pop())
-
-    return change
-
-
 def given(name: str, **values: Any) -> Callable[[list[Any]], Any]:
     """The first object of a class has other values."""
     return lambda nodes: of(nodes, name).update(values)
@@ -108,7 +97,6 @@ PLANTED: list[tuple[str, Callable[[list[Any]], Any]]] = [
     ("x.npy", given("Mapped", dtype="O")),
     ("x.npy", given("Mapped", shape={"tuple": [1 << 50, 4, 4, 3]})),
     ("list.csv", given("TablePart", images="photos")),
-    ("list.csv", images_of("SourceInfo")),
     *(("list.csv", field_called(name)) for name in ("../../evil", "")),
     ("list.csv", before({"is": "Popen", "of": {"args": "id"}})),
     ("list.csv", before({"function": ["os", "system"]})),

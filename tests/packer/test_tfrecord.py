@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 from draws import tries
 from pictures import encoded, picture
-from running import outcomes_of, pack, reason_of, stop_of
+from running import outcomes_of, reason_of
 from test_source_conformance import write_again
 from tfrecords import example, masked, record, tfrecord
 
-from rawpack import Reader, UsageError
+from rawpack import UsageError
 from rawpack.errors import DecodeError
 from rawpack_packer.sources import FieldKind, Source, open_source
 from rawpack_packer.sources.fields import Boxes
@@ -146,19 +146,6 @@ def test_tensorflow_datasets() -> None:
         np.testing.assert_allclose(np.reshape(rows, (-1, 5)), wanted, rtol=1e-6)
 
 
-def test_a_dataset_with_a_single_split(tmp_path: Path) -> None:
-    """It is found by the name of its files, and packed with `--splits` or without, into the same samples."""
-    root = Path(shutil.copytree(FIXTURES / "pets", tmp_path / "pets"))
-    (root / "1.0.0" / "pets-test.tfrecord-00000-of-00001").unlink()
-    pack(root, tmp_path / "sets", "--splits", "train", "--size", "keep", "--format", "lmdb")
-    keys = [one["file_name"][0] for one in PETS]
-    assert [one["key"] for one in Reader(tmp_path / "sets", split="train")] == keys
-    for path in (root, root / "1.0.0" / "train"):
-        source = open_source(path)
-        assert [source.key(i) for i in range(len(source))] == keys
-    assert "there is no 'test' in" in stop_of("pack", root, tmp_path / "no", "--splits", "test")
-
-
 def test_lists_of_texts(tmp_path: Path) -> None:
     """They are declared; if not, the summary says how to store them."""
     words = [[], ["ä"], ["b", "", "c\n"]]
@@ -239,18 +226,6 @@ def test_whole_numbers_that_are_missing_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "why"), [(["a", "b", "a"], "row 2 has 'a', as row 0 has"), (["a", "", "c"], "row 1 has no text")]
-)
-def test_names_that_are_no_keys_are_said(names: list[str], why: str, tmp_path: Path) -> None:
-    """Another feature that has keys, if there is one, is taken without a word."""
-    source = opened(tmp_path, tfrecord([{"image": PNG, "filename": name} for name in names]))
-    assert [source.key(i) for i in range(3)] == [f"{i:08}" for i in range(3)]
-    assert source.info.problems == (f"keys are the numbers of rows, not the feature 'filename': {why}",)
-    other = opened(tmp_path, tfrecord([{"image": PNG, "filename": one, "id": f"i{n}"} for n, one in enumerate(names)]))
-    assert ([other.key(i) for i in range(3)], other.info.problems) == (["i0", "i1", "i2"], ())
-
-
-@pytest.mark.parametrize(
     ("dtype", "number", "fits"),
     [
         ("float64", BIG, False),
@@ -309,10 +284,8 @@ ONE = record(example({"image": PNG, "label": 1}))
         (b"RecordIO" * 9, "is no TFRecord file: it does not begin with a length and its checksum"),
         (ONE + b"junk" * 9, f"is damaged at byte {len(ONE)}: no record begins there"),
         (ONE + ONE[:-1], f"is truncated: it ends inside the record at byte {len(ONE)}"),
-        (ONE + ONE[:9], f"is truncated: it ends inside the record at byte {len(ONE)}"),
         (struct.pack("<Q", 1 << 60) + masked(struct.pack("<Q", 1 << 60)) + bytes(99), "is truncated"),
         (record(PNG), "the record at byte 0 contains no tf.train.Example"),
-        (record(b""), "the record at byte 0 contains no tf.train.Example"),
         (ONE[:-1] + b"!", "has no records that are not damaged"),
     ],
 )
