@@ -76,9 +76,6 @@ def library_of(checkout: Path) -> Path:
     return checkout / "reader" / "rawpack" / "native" / native.LIBRARY.name
 
 
-# ---------------------------------------------------------------------------------------------- wheels
-
-
 @compiles
 @pytest.mark.skipif(sys.platform != "linux", reason="names Linux")
 def test_with_a_compiler_a_wheel_is_of_a_platform(checkout: Path, tmp_path: Path) -> None:
@@ -156,9 +153,6 @@ def test_builds_at_once_give_the_same_bytes(checkout: Path, tmp_path: Path) -> N
     assert len({*wheels}) == len(wheels) // 2
     for wheel in tmp_path.glob("a/*.whl"):
         assert zipfile.ZipFile(wheel).read(f"rawpack/native/{native.LIBRARY.name}") == data
-
-
-# ---------------------------------------------------------------------------------------------- the checkout
 
 
 @compiles

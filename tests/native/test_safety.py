@@ -18,7 +18,6 @@ from compiling import NATIVE, STRICT, driver
 from draws import tries
 from planes import bytes_of
 from resampled import Case, noise, odd_cases, planar_cases, recolored_cases
-from unmapped import check_unharmed
 
 from rawpack.native import LIBRARY, state
 from rawpack.native.calls import IMAGE, resample, rgb_of_planes
@@ -96,33 +95,6 @@ def test_the_library_of_a_wheel_gives_the_same_bits(
         monkeypatch.setenv("CC", f"{compiler} -Wconversion -Werror")
         runpy.run_path(str(NATIVE / "build.py"))["compile_to"](core)
     _same_as_the_library([*run, program, core], seed=5, count=count)
-
-
-_BESIDE_UNMAPPED = """
-import numpy as np
-from draws import tries
-from resampled import odd_cases, planar_cases, recolored_cases
-from unmapped import between_unmapped_pages
-
-source, target = between_unmapped_pages(512), between_unmapped_pages(512)
-SIZE = len(source)
-for case in (case for draw in (odd_cases, planar_cases, recolored_cases) for case in draw(tries(600), seed=4)):
-    expected = case.made(False)
-    for at in (0, SIZE - case.bytes):
-        source[at : at + case.bytes] = case.pixels[: case.bytes]
-        to = (SIZE - expected.nbytes) if at else 0
-        out = target[to : to + expected.nbytes].view(expected.dtype).reshape(expected.shape)
-        for lanes in (True, False):
-            out[:] = 0
-            case.made(lanes, out, source.ctypes.data + at)
-            assert np.array_equal(out, expected), case
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="mprotect")
-def test_images_and_results_beside_unmapped_pages() -> None:
-    """Reading or writing a byte before the first or after the last ends the child."""
-    check_unharmed(_BESIDE_UNMAPPED)
 
 
 HUGE = 2**31 - 1

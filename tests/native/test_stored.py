@@ -113,9 +113,6 @@ def test_rows_end_where_python_finds_them() -> None:
     assert row_ends(memoryview(early), 8, 3, 3) is ends_in_python(early, 8, 3, 3) is None
 
 
-# ------------------------------------------------------------------------------------------------ memory
-
-
 def _input() -> tuple[bytes, bytes]:
     """What stored_driver.c reads, and what it is to write."""
     given, expected = [], []

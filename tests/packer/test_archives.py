@@ -96,9 +96,6 @@ def test_the_store_is_that_of_the_unpacked_folder(tmp_path: Path, tree: tuple[Pa
     assert open_folder(root).info.counts == open_source(named).info.counts
 
 
-# ---- which folder
-
-
 def make_tar(path: Path, *members: str | tarfile.TarInfo, data: bytes = JPEG) -> Path:
     """A tar archive of these members by `tarfile`; names that end in "/" are folders."""
     with tarfile.open(path, "w") as archive:
@@ -139,9 +136,6 @@ def test_names_of_several_archives(tmp_path: Path) -> None:
             expanded(wrong)
     with pytest.raises(UsageError, match="twice"):
         open_source(f"{tmp_path}/b2.tar::{tmp_path}/b2.tar")
-
-
-# ---- what archives may hold
 
 
 def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
@@ -258,9 +252,6 @@ def test_names_in_zip_archives(tmp_path: Path) -> None:
     assert {source.key(i) for i in range(len(source))} == keys
 
 
-# ---- against tarfile
-
-
 text = st.text(st.sampled_from("ab./é中\n -"), min_size=1, max_size=130)
 member = st.tuples(text, st.sampled_from([b"0", b"\0", b"1", b"2", b"5", b"6"]), st.binary(max_size=700), text)
 
@@ -289,9 +280,6 @@ def test_headers_are_read_as_tarfile_reads_them(members: list[tuple[str, bytes, 
         assert (one.size, one.mtime_ns) == (other.size, other.mtime * 10**9)
         assert not other.isreg() or one.offset == other.offset_data
         assert not (other.issym() or other.islnk()) or one.target.decode() == other.linkname
-
-
-# ---- ImageNet
 
 
 def test_ilsvrc_ids_are_those_of_the_development_kit() -> None:

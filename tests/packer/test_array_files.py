@@ -43,9 +43,6 @@ def labels_of(source: Source) -> list[int]:
     return [int(source[i].fields["label"]) for i in range(len(source))]  # type: ignore[arg-type, call-overload]
 
 
-# ------------------------------------------------------------------------------------------ as sources
-
-
 @here
 class TestDataSetForEachImage(SourceConformance):
     """Groups as classes, one data set of which is no image that can be read."""
@@ -84,9 +81,6 @@ class TestKeysBesideImages(SourceConformance):
         return [(f"{n}.jpg", encoded(n, "JPEG")) for n in range(5)] + [("9.jpg", b"no image")]
 
 
-# ------------------------------------------------------------------------------------------ names
-
-
 def test_splits_that_names_share() -> None:
     """All images must be of one; t10k is called test; `val` finds `valid`; any other word finds itself."""
     for name, split, rest in (("train_set_x", "train", "x"), ("data/test/x", "test", "data/x"),
@@ -99,9 +93,6 @@ def test_splits_that_names_share() -> None:
     assert splits_among(["x_train", "z_train"]) == []
     assert of_split(["x_train", "x_valid", "y_valid", "other"], "val") == {"x": "x_valid", "y": "y_valid"}
     assert of_split(["fold1/x", "fold2/x", "fold1/y"], "fold1") == {"x": "fold1/x", "y": "fold1/y"}
-
-
-# ------------------------------------------------------------------------------------------ splits of one file
 
 
 def test_splits_of_an_npz(tmp_path: Path) -> None:
@@ -127,9 +118,6 @@ def test_named_arrays_are_packed_as_before(tmp_path: Path) -> None:
     assert test.column("label").tolist() == [0, 1]
     with pytest.raises(UsageError, match="--array and --image-column both name arrays"):
         open_source(tmp_path / "set.npz", array="image=x,label=c", image_column="x")
-
-
-# ------------------------------------------------------------------------------------------ folders
 
 
 @pytest.mark.parametrize(
@@ -176,9 +164,6 @@ def test_a_pair_of_hdf5_files(tmp_path: Path) -> None:
         file["y"] = np.arange(3)
     (problem,) = open_source(tmp_path).info.problems
     assert problem == "set_y.h5, next to it, has no label for each of the 4 images: it contains y int64 (3,)"
-
-
-# ------------------------------------------------------------------------------------------ a data set for each image
 
 
 @here
@@ -230,9 +215,6 @@ def test_files_in_texts_of_one_length(tmp_path: Path) -> None:
         assert isinstance(found, bytes)
         assert found == data if i < 2 else found.startswith(data)
         assert np.array_equal(*(np.asarray(Image.open(io.BytesIO(one))) for one in (found, data)))
-
-
-# ------------------------------------------------------------------------------------------ keys beside images in LMDB
 
 
 def write(path: Path, values: dict[str, bytes]) -> Path:

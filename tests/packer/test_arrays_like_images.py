@@ -133,16 +133,6 @@ def test_said_to_be_an_array_it_stays(tmp_path: Path) -> None:
         rawpack_packer.append(columns(), store, workers=0)
 
 
-def test_said_to_be_a_mask_it_moves(tmp_path: Path) -> None:
-    """The pixel of a mask stays with that of its image, through a crop and a flip."""
-    given = columns()
-    given["other"] = given["image"][..., 0].astype(np.float32)
-    store = packed(tmp_path / "s", given, fields={"other": "mask"})
-    batches = Reader(store).batches(4, transform=[RandomCrop(8), RandomHorizontalFlip()], workers=0)
-    for batch in batches:
-        np.testing.assert_array_equal(batch["other"][..., 0], batch["image"][..., 0])
-
-
 @pytest.mark.parametrize("alike", [True, False])
 def test_where_sizes_may_differ_images_are_looked_at(alike: bool, tmp_path: Path) -> None:
     """With images kept at their own size, an array is refused if all that are looked at have its size."""

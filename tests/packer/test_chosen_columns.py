@@ -21,8 +21,6 @@ from rawpack_packer.sources import open_source
 N = 6
 PIXELS = np.arange(N, dtype=np.uint8)[:, None, None, None].repeat(8, 1).repeat(9, 2).repeat(3, 3)
 TEXTS = np.array(["b", "a", "c", "a", "", "b"])
-HALF = np.array(["a", "b\ud800", "c", "d", "e", "f"])
-"""One of which has half of a surrogate pair."""
 
 
 def png(shade: int) -> bytes:
@@ -136,23 +134,6 @@ def test_another_label_beside_a_column_called_label(tmp_path: Path) -> None:
     assert values(packed(source, tmp_path, array="image=image,label=y"), "label") == [i * 2 for i in range(N)]
     with pytest.raises(UsageError, match="label_column='image'"):
         packed(source, tmp_path, label_column="image")
-
-
-@pytest.mark.parametrize(
-    ("column", "options", "words"),
-    [
-        (("words", np.array([["a", "b"]] * N)), {"array": "image=image,words=words"}, "texts are one for each sample"),
-        (("label", HALF), {}, r"set\.npz.*'b\\ud800'.*half of a surrogate pair"),
-        (("label", np.zeros(N, int)), {"classes": ["a\udfff"]}, r"the class 'a\\udfff' has half of a surrogate pair"),
-    ],
-)
-def test_texts_that_no_field_can_hold(column: Any, options: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """Two axes, or half of a surrogate pair, which UTF-8 cannot hold: refused before anything is written."""
-    name, texts = column
-    with pytest.raises((UsageError, PackError), match=words) as refused:
-        packed(npz(tmp_path, **{name: texts}), tmp_path, **options)
-    str(refused.value).encode()
-    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize(("first", "second"), [(pa.int8(), pa.int64()), (pa.string(), pa.large_string())])

@@ -161,9 +161,6 @@ def test_numbers_of_coco_may_be_floats_and_booleans(tmp_path: Path) -> None:
         assert rows == ([[], boxes] if i == 0 else [boxes, []])
 
 
-# ---------------------------------------------------------------------------------------------- columns of tables
-
-
 @pytest.mark.parametrize(
     ("files", "column"),
     [

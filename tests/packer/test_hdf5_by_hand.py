@@ -116,20 +116,6 @@ def test_images_of_any_dtype_are_read(tmp_path: Path, dtype: str) -> None:
 
 
 @here
-def test_what_is_named_is_packed_and_nothing_else(tmp_path: Path) -> None:
-    path = written(
-        tmp_path / "set.h5", left__x=images(4), left__y=np.arange(4), right__x=images(3), right__y=np.arange(3),
-        left__id=np.arange(4) * 10,
-    )  # fmt: skip
-    source = open_source(path, array="image=left/x,label=left/y")
-    assert list(source.info.fields) == ["label"]
-    assert source.info.options == {"--array": "image=left/x,label=left/y"}
-    assert [source[i].fields["label"] for i in range(4)] == [0, 1, 2, 3]
-    assert list(open_source(path, array=["image=right/x", "number=right/y"]).info.fields) == ["number"]
-    assert list(open_source(path, array={"image": "/right/x"}).info.fields) == []
-
-
-@here
 @pytest.mark.parametrize(
     ("array", "message"),
     [
@@ -143,24 +129,6 @@ def test_wrong_names_are_refused(tmp_path: Path, array: str, message: str) -> No
     arrays = {"train__x": images(4), "train__y": np.arange(4), "test__x": images(3), "test__y": np.arange(3)}
     with pytest.raises(UsageError, match=message):
         open_source(written(tmp_path / "set.h5", **arrays), array=array)
-
-
-@here
-def test_files_of_robomimic_are_refused_by_name(tmp_path: Path) -> None:
-    demos = {f"data__demo_{k}__obs__agentview": images(3) for k in range(2)}
-    with pytest.raises(UsageError, match="robomimic"):
-        open_source(written(tmp_path / "set.h5", **demos))
-
-
-@here
-def test_labels_of_odd_shapes_and_classes(tmp_path: Path) -> None:
-    """PCam has (n, 1, 1, 1); `--classes` names numbers; numbers without a class are refused."""
-    path = written(tmp_path / "set.h5", x=images(3), y=np.array([1, 0, 1], np.uint8).reshape(3, 1, 1, 1))
-    array = "image=x,label=y"
-    assert [open_source(path, array=array)[i].fields["label"] for i in range(3)] == [1, 0, 1]
-    assert open_source(path, array=array, classes=["no", "yes", "never"]).info.empty_classes == ("never",)
-    with pytest.raises(UsageError, match="is 1; there are 1 classes"):
-        open_source(path, array=array, classes=["no"])
 
 
 @here
@@ -223,9 +191,6 @@ def test_a_read_that_fails_says_nothing_about_the_values(
     part, fails = open_source(path).part(0, 4), 1000
     assert [reason_of(part, i) for i in range(4)] == ["unreadable"] * 4
     os.close(nothing)
-
-
-# ------------------------------------------------------------------------------------------ hostile files
 
 
 def virtual(file: h5py.File, secret: str) -> None:

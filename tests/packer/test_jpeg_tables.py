@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -80,15 +79,6 @@ def test_the_default_has_these_tables() -> None:
     )
     assert standard.quantization == tall.quantization
     assert tall.layer[0][1:3] == (1, 2)
-
-
-def test_the_standard_tables_make_the_bytes_that_opencv_makes() -> None:
-    """As all lmdb stores had them before."""
-    image = picture(75, 61, 3)
-    made = to_jpeg(image, make_recipe(format="lmdb", jpeg_tables="standard", quality=83))
-    options = [cv2.IMWRITE_JPEG_QUALITY, 83, cv2.IMWRITE_JPEG_RST_INTERVAL, 4]
-    options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
-    assert made.tobytes() == cv2.imencode(".jpg", image[..., ::-1], options)[1].tobytes()
 
 
 @pytest.mark.parametrize("options", [{"color": "gray"}, {"subsampling": "444"}])

@@ -133,9 +133,6 @@ class TestDatum(OfOtherKeys):
         return [(f"{i:08d}_a/{i}.jpg", picture(6, 7 + i, i)) for i in range(4)]
 
 
-# ------------------------------------------------------------------------------------------ what liblmdb reads
-
-
 @pytest.mark.parametrize("count", [1, 30, 3000])
 def test_entries_are_what_liblmdb_reads(tmp_path: Path, count: int) -> None:
     """Every key, and its value at its offset, in order, in trees of one and of several levels, after deletions too."""
@@ -245,9 +242,6 @@ def test_a_database_that_this_process_has_open_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "set", {b"a": image})
     with lmdb.open(str(path), readonly=True, lock=False):
         assert open_source(path)[0].image == image
-
-
-# ------------------------------------------------------------------------------------------ boxes and pixels
 
 
 def rows(*boxes: tuple[float, ...]) -> bytes:

@@ -167,7 +167,6 @@ def test_labels_keys_and_classes() -> None:
     assert by_name.info.classes == tuple(f"sample {i}, ä" for i in range(5))
 
 
-# ------------------------------------------------------------------------------------------------ damage
 def refused(root: Path, **options: Any) -> str:
     with pytest.raises(UsageError) as error:
         open_source(root, **options)
@@ -222,7 +221,6 @@ def test_an_index_or_a_length_that_lies(name: str, tmp_path: Path) -> None:
     assert "is damaged: sample 1 has" in refused(root, kind=name.partition("/")[0])
 
 
-# ------------------------------------------------------------------------------------------------ by hand
 def write_mds(root: Path, columns: dict[str, str], rows: list[list[bytes]]) -> Path:
     """MDS in one shard, by its description alone."""
     root.mkdir()

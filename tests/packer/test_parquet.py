@@ -75,9 +75,6 @@ def save(folder: Path, columns: dict[str, Any]) -> Path:
     return folder
 
 
-# ---------------------------------------------------------------------------------------------- as `datasets` reads it
-
-
 @pytest.mark.parametrize("name", ["checkout/train", "checkout/test", "saved", "divided/train", "divided/test"])
 def test_rows_are_those_that_datasets_reads(name: str, tmp_path: Path) -> None:
     """Images, byte for byte, and all fields of a store are those of `datasets`; a missing text is the empty one, a
@@ -105,9 +102,6 @@ def test_rows_are_those_that_datasets_reads(name: str, tmp_path: Path) -> None:
         assert sample["boxes"].tolist() == [[x, y, x + width, y + height, *category]]
 
 
-# ---------------------------------------------------------------------------------------------- which files
-
-
 def test_files_are_in_natural_order(tmp_path: Path) -> None:
     for k in (10, 2, 1):
         write(tmp_path / "d" / f"train-{k}.parquet", {"image": images(2, [f"{k}a", f"{k}b"])})
@@ -127,9 +121,6 @@ def test_what_state_json_names(tmp_path: Path) -> None:
         (folder / "state.json").write_text(json.dumps(found))
         with pytest.raises(UsageError, match=message):
             open_source(folder)
-
-
-# ---------------------------------------------------------------------------------------------- which columns
 
 
 def test_which_columns_are_the_image_and_the_label(tmp_path: Path) -> None:
@@ -282,9 +273,6 @@ def test_kinds_of_arrow_types(tmp_path: Path) -> None:
     assert [reason_of(source, i) for i in range(3)] == ["", "bad_field", "bad_field"]
 
 
-# ---------------------------------------------------------------------------------------------- keys and images
-
-
 def test_keys_are_paths_only_where_each_is_another_safe_one(tmp_path: Path) -> None:
     """Otherwise they are the numbers of rows, and the summary says why; a column called key has them, too."""
     for paths, what in (
@@ -338,9 +326,6 @@ def test_a_row_group_is_read_once_and_never_held_as_a_whole(tmp_path: Path, monk
     assert (sum(read), max(read)) == (40, 8)
 
 
-# ---------------------------------------------------------------------------------------------- untrusted files
-
-
 def test_a_footer_that_would_crash_pyarrow(tmp_path: Path) -> None:
     """pyarrow 26 ends the process if it is asked for the sizes of the columns of this file. It is not asked: the
     rows are rejects."""
@@ -350,19 +335,6 @@ def test_a_footer_that_would_crash_pyarrow(tmp_path: Path) -> None:
     for i in range(4):
         with pytest.raises(DecodeError, match=f"a.parquet: rows from {i // 2 * 2} on cannot be read"):
             source[i]
-
-
-def test_damage_in_one_row_group_leaves_the_others(tmp_path: Path) -> None:
-    """Rows that cannot be read are rejects, the same from whichever end they are read; others are read."""
-    file = write(tmp_path / "a.parquet", {"image": images(9), "n": list(range(9))})
-    about = pq.ParquetFile(file).metadata.row_group(1).column(0)
-    data = bytearray(file.read_bytes())
-    data[about.data_page_offset + 20 : about.data_page_offset + 900] = b"\xa5" * 880
-    file.write_bytes(bytes(data))
-    reasons = [reason_of(open_source(file), i) for i in range(9)]
-    source = open_source(file)
-    assert [reason_of(source, i) for i in reversed(range(9))][::-1] == reasons
-    assert {i for i in range(9) if reasons[i]} <= {3, 4, 5}
 
 
 def test_files_that_do_not_fit_together_or_their_metadata(tmp_path: Path) -> None:
@@ -383,9 +355,6 @@ def test_files_that_do_not_fit_together_or_their_metadata(tmp_path: Path) -> Non
     write(tmp_path / "data" / "p-1.parquet", {"path": ["img/1.jpg"], "age": [3]})
     with pytest.raises(UsageError, match=r"p-1\.parquet has other columns than p-0\.parquet: pack them separately"):
         open_source(tmp_path / "data", "listing")
-
-
-# ---------------------------------------------------------------------------------------------- the contract
 
 
 def write_again(path: Path) -> None:

@@ -113,9 +113,6 @@ def test_a_planted_table_is_refused(saved: dict[str, Saved], name: str, change: 
     saved[name].refuses(change)
 
 
-# ---------------------------------------------------------------------------------------------- files that are read
-
-
 @pytest.mark.parametrize("path", ["./store/./1.jpg", "a/store/../../store/1.jpg", "Store//1.jpg"])
 def test_nothing_in_the_destination_is_a_file_of_the_source(tmp_path: Path, path: str) -> None:
     """Which may lie beside a listing, and where others may put links."""
@@ -197,9 +194,6 @@ def test_urls_are_made_whole_for_what_the_command_names_alone(tmp_path: Path) ->
     assert whole("https://one/set/index.json", "https://one/set/a.mds") == "https://one/set/a.mds?token=x"
 
 
-# ---------------------------------------------------------------------------------------------- as users meet them
-
-
 def plant(store: Path, change: Callable[[dict[str, Any]], Any], data: Any = None) -> None:
     """Change the description of a saved table, and its columns, with all digests right."""
     path = store / ".rawpack" / "table" / "table.json"
@@ -247,9 +241,6 @@ def test_a_link_in_its_place_is_refused(sources: Path, tmp_path: Path) -> None:
     assert (ran.code, str(note) in ran.err, "symbolic link" in ran.err) == (1, True, True), ran.err
 
 
-# ---------------------------------------------------------------------------------------------- files that are written
-
-
 @pytest.mark.parametrize(
     ("options", "name"),
     [
@@ -276,9 +267,6 @@ def test_names_of_splits_are_those_that_the_command_asks_for(
     ran = quiet(*command)
     assert (ran.code, bool(opens)) == (0, True), ran
     assert sorted(path.name for path in tmp_path.rglob("*") if "sets" not in path.parts) == before
-
-
-# ---------------------------------------------------------------------------------------------- memory, disk and time
 
 
 def _doubled(first: Any, count: int = 100) -> list[Any]:

@@ -19,7 +19,7 @@ import pytest
 from test_source_conformance import write_again
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources import FieldKind, Source, open_source
+from rawpack_packer.sources import Source, open_source
 from rawpack_packer.sources.archives.recordio import open_recordio
 from rawpack_packer.testing import SourceConformance
 
@@ -79,9 +79,6 @@ class TestUnequalLabels(TestRecordIO):
         """`TestRecordIO` has it."""
 
 
-# ------------------------------------------------------------------------------------------ as mxnet reads it
-
-
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name != "raw"])
 def test_samples_are_those_that_mxnet_reads(name: str) -> None:
     """Images are the same bytes, also where the magic number in them makes mxnet cut a record; labels the same
@@ -95,16 +92,6 @@ def test_samples_are_those_that_mxnet_reads(name: str) -> None:
         assert hashlib.sha256(item.image).hexdigest() == one["sha256"]
         found = item.fields["labels"] if "labels" in item.fields else item.fields["label"]
         assert np.atleast_1d(np.asarray(found)).tolist() == one["labels"]
-
-
-def test_a_label_that_is_no_whole_number_makes_all_floats(tmp_path: Path) -> None:
-    """Which take no names."""
-    data = record(PNG, 1, 0) + record(PNG, 0.5, 1) + record(PNG, float("nan"), 2)
-    source = opened(tmp_path, data)
-    assert source.info.fields == {"label": FieldKind("float32")}
-    assert [float(source[i].fields["label"]) for i in range(2)] == [1, 0.5]  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="labels that are whole numbers"):
-        opened(tmp_path, data, classes=["a", "b"])
 
 
 def test_files_of_a_range_are_one_source(tmp_path: Path) -> None:
@@ -137,8 +124,6 @@ def test_a_folder_of_insightface_is_its_only_file(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"x")
     assert open_source(tmp_path).info.kind == "folder"
 
-
-# ------------------------------------------------------------------------------------------ refused
 
 ONE = record(PNG + bytes(9), 1, 7)
 

@@ -84,37 +84,31 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["photos", "list.csv", "photos.zip", "train-{0..1}.tar", "packed.tar.gz"],
+    ("name", "options"),
+    [
+        *((name, ()) for name in ("photos", "list.csv", "photos.zip", "train-{0..1}.tar", "packed.tar.gz")),
+        ("photos", ("--splits", "a,b")),
+        ("photos", ("--holdout", "val=2")),
+        ("list.csv", ("--split-by", "fold=train:0,val:1")),
+    ],
 )
-def test_a_run_that_resumes_opens_no_source(sources: Path, tmp_path: Path, opens: list[str], name: str) -> None:
-    """The store has the bytes of an undisturbed run, the summary says when the source was scanned, and nothing is left
-    at the end."""
-    pack(sources / name, tmp_path / "once", *SMALL)
-    stop("pack", *SMALL, sources / name, tmp_path / "store")
+def test_a_run_that_resumes_opens_no_source(
+    sources: Path, tmp_path: Path, opens: list[str], name: str, options: tuple[str, ...]
+) -> None:
+    """Its stores have the bytes of an undisturbed run, the summary says when the source was scanned, and nothing is
+    left at the end."""
+    command = ("pack", *SMALL, *options, sources / name)
+    assert quiet(*command, tmp_path / "once").code == 0
+    stop(*command, tmp_path / "again")
     opens.clear()
-    ran = run_here("pack", "--workers", 0, *SMALL, sources / name, tmp_path / "store")
+    ran = run_here(command[0], "--workers", 0, *command[1:], tmp_path / "again")
     assert (ran.code, opens) == (0, []), ran
     assert ("  scanned " in ran.out, "--restart packs what was added since" in ran.out) == (True, True)
-    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
-    assert not (tmp_path / "store" / ".rawpack").exists()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [("--splits", "a,b", "photos"), ("--holdout", "val=2", "photos"), ("--split-by", "fold=train:0,val:1", "list.csv")],
-)
-def test_so_do_splits(sources: Path, tmp_path: Path, opens: list[str], options: tuple[str, ...]) -> None:
-    *asked, name = options
-    command = ("pack", *SMALL, *asked, sources / name)
-    assert quiet(*command, tmp_path / "once").code == 0
-    stop(*command, tmp_path / "sets")
-    opens.clear()
-    assert (quiet(*command, tmp_path / "sets").code, opens) == (0, [])
-    names = sorted(path.name for path in (tmp_path / "once").iterdir())
-    assert sorted(path.name for path in (tmp_path / "sets").iterdir()) == names
-    for split in (name for name in names if name != "splits.json"):
-        check_files(settled_files(tmp_path / "sets" / split), settled_files(tmp_path / "once" / split))
+    stores = [file.parent.relative_to(tmp_path / "once") for file in (tmp_path / "once").rglob("store.json")]
+    assert len(stores) == (2 if options else 1)
+    for store in stores:
+        check_files(settled_files(tmp_path / "again" / store), settled_files(tmp_path / "once" / store))
+    assert not [*(tmp_path / "again").rglob(".rawpack")]
 
 
 def test_so_does_an_append(sources: Path, tmp_path: Path, opens: list[str]) -> None:
@@ -226,9 +220,6 @@ def test_of_this_user_alone_and_only_while_packing(sources: Path, tmp_path: Path
     again = run_here("pack", "--workers", 0, *SMALL, sources / "photos", tmp_path / "store")
     assert (again.code, "Nothing to do" in again.out, "scanned" in again.out) == (0, True, False)
     assert not (tmp_path / "store" / ".rawpack").exists()
-
-
-# ---------------------------------------------------------------------------------------------- behind URLs
 
 
 @pytest.fixture

@@ -74,9 +74,6 @@ class TestTfrecord(SourceConformance):
         return True
 
 
-# ------------------------------------------------------------------------------------------ as TensorFlow reads it
-
-
 def test_imagenet() -> None:
     """Classes are counted from 0 and have their names, keys are the names of files; all else is a field."""
     source = open_source(FIXTURES / "imagenet")
@@ -153,9 +150,6 @@ def test_lists_of_texts(tmp_path: Path) -> None:
     assert column(opened(tmp_path, data, fields=["words:str[?]"]), "words") == words
     (problem,) = opened(tmp_path, data).info.problems
     assert "words:str[?] stores them as a list, words:str as JSON text" in problem
-
-
-# ------------------------------------------------------------------------------------------ what is said
 
 
 def test_a_user_names_features_by_all_or_the_end_of_their_names() -> None:
@@ -246,18 +240,6 @@ def test_whole_numbers_are_never_rounded(dtype: str, number: int, fits: bool, tm
         opened(tmp_path, data, fields=[f"n:{dtype}"])
 
 
-def test_numbers_may_be_unpacked(tmp_path: Path) -> None:
-    """As old writers have them."""
-    one = {"image": PNG, "label": 203, "v": [0.5, -1.0], "big": [1 << 40, -1, 7]}
-    fields = opened(tmp_path, record(example(one, packed=False)))[0].fields
-    assert {name: np.asarray(fields[name]).tolist() for name in ("label", "v", "big")} == {
-        name: one[name] for name in ("label", "v", "big")
-    }
-
-
-# ------------------------------------------------------------------------------------------ files
-
-
 def test_what_tensorflow_datasets_says_must_be_true(tmp_path: Path) -> None:
     """The number of records in each file, and JSON that can be read."""
     folder = tmp_path / "pets"
@@ -271,8 +253,6 @@ def test_what_tensorflow_datasets_says_must_be_true(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"features\.json is not what TensorFlow Datasets writes"):
             open_source(folder / "train")
 
-
-# ------------------------------------------------------------------------------------------ damage
 
 ONE = record(example({"image": PNG, "label": 1}))
 

@@ -80,9 +80,6 @@ def label_of(source: Source, i: int) -> int:
     return int(np.asarray(source[i].fields["label"]))
 
 
-# ------------------------------------------------------------------------------------------ the contract
-
-
 class TestShards(SourceConformance):
     suffix = ".tar"
 
@@ -108,8 +105,6 @@ class TestShards(SourceConformance):
 class TestCompressedShards(TestShards):
     suffix = ".tar.gz"
 
-
-# ------------------------------------------------------------------------------------------ as webdataset reads it
 
 ODD: Members = [
     ("__meta__", b"x"),
@@ -197,9 +192,6 @@ def test_what_cannot_be_packed_as_it_is_asked_for(
         opened(path, fields=fields)
 
 
-# ------------------------------------------------------------------------------------------ which members
-
-
 def test_of_several_images_one_must_be_named(tmp_path: Path) -> None:
     """The others can be masks."""
     mask = encoded(np.eye(20, 30, dtype=np.uint8))
@@ -233,9 +225,6 @@ def test_pickles_are_never_read(tmp_path: Path) -> None:
     assert not trap.exists()
 
 
-# ------------------------------------------------------------------------------------------ labels
-
-
 def labelled(folder: Path, *labels: bytes | None, suffix: str = "cls", **options: Any) -> Source:
     """A source of one shard, whose samples have these labels."""
     members = []
@@ -264,9 +253,6 @@ def test_labels_in_json_or_another_member(tmp_path: Path) -> None:
     assert [label_of(source, i) for i in range(3)] == [0, -1, -1]
     source = labelled(tmp_path, b"0.5", suffix="cls", fields=["label=cls:float32"])
     assert source[0].fields["label"] == np.float32(0.5)
-
-
-# ------------------------------------------------------------------------------------------ fields
 
 
 def test_fields_are_inferred_or_declared(tmp_path: Path) -> None:
@@ -319,9 +305,6 @@ def test_arrays_that_lie_are_rejected() -> None:
             value_of(bad, "npy", (), None)
 
 
-# ------------------------------------------------------------------------------------------ keys and shards
-
-
 def test_keys_that_repeat_between_shards(tmp_path: Path) -> None:
     for i in range(2):
         shard(tmp_path / f"a-{i}.tar", [("x.jpg", image(i)), ("x.cls", b"1")])
@@ -360,9 +343,6 @@ def test_samples_without_an_image_are_left_out(tmp_path: Path) -> None:
     assert source.info.kind == "webdataset"
     assert [source.key(i) for i in range(len(source))] == ["0000", "0001", "0002", "0007"]
     assert ([label_of(source, i) for i in range(4)], source.info.counts["no_image"]) == ([0, 1, 2, 1], 2)
-
-
-# ------------------------------------------------------------------------------------------ packed
 
 
 def test_damaged_shards_are_all_named_and_can_be_left_out(tmp_path: Path) -> None:
