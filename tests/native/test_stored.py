@@ -79,8 +79,9 @@ def ends_in_python(data: bytes, scan: int, rows: int, end: int) -> list[int] | N
     return ends if data[-2:] == b"\xff\xd9" else None
 
 
-def files(draw: np.random.Generator, count: int) -> Iterator[tuple[bytes, int, int]]:
-    """Whole files and damaged ones, full of 0xFF: bytes, where data begins, rows."""
+def some_files(count: int, seed: int) -> Iterator[tuple[bytes, tuple[int, int, int]]]:
+    """Whole files and damaged ones, full of 0xFF: bytes; where data begins, number of rows, how many are looked for."""
+    draw = np.random.default_rng(seed)
     for _ in range(count):
         rows, scan = int(draw.integers(1, 20)), int(draw.integers(4, 30))
         data = draw.bytes(scan)
@@ -92,12 +93,6 @@ def files(draw: np.random.Generator, count: int) -> Iterator[tuple[bytes, int, i
             at = int(draw.integers(scan, len(data) + 1))
             junk = draw.choice(np.array([0x00, 0xFF, 0xD0, 0xD1, 0xD9], np.uint8), int(draw.integers(0, 3))).tobytes()
             data = data[:at] + junk + data[at + int(draw.integers(0, 4)) :]
-        yield data, scan, rows
-
-
-def some_files(count: int, seed: int) -> Iterator[tuple[bytes, tuple[int, int, int]]]:
-    draw = np.random.default_rng(seed)
-    for data, scan, rows in files(draw, count):
         yield data, (scan, rows, int(draw.integers(1, rows + 1)))
 
 

@@ -124,16 +124,12 @@ def test_splits_in_an_archive(tmp_path: Path) -> None:
 
 
 def test_names_of_several_archives(tmp_path: Path) -> None:
-    """Ranges keep their zeros, lists and globs are in order, and what exists under the very name is one file."""
+    """Ranges keep their zeros, lists are in order, and what exists under the very name is one file."""
     assert expanded("a-{008..010}.tar") == ["a-008.tar", "a-009.tar", "a-010.tar"]
     assert expanded("{0..1}/{0..1}::x") == ["0/0", "0/1", "1/0", "1/1", "x"]
-    for name in ("b2.tar", "b10.tar", "{0..1}.tar"):
+    for name in ("b2.tar", "{0..1}.tar"):
         make_tar(tmp_path / name, "1.jpg")
-    assert expanded(f"{tmp_path}/b*.tar") == [f"{tmp_path}/b10.tar", f"{tmp_path}/b2.tar"]
     assert expanded(f"{tmp_path}/{{0..1}}.tar") == [f"{tmp_path}/{{0..1}}.tar"]
-    for wrong in ("{2..1}.tar", "{0..9999999}.tar", f"{tmp_path}/c*.tar", ""):
-        with pytest.raises(UsageError):
-            expanded(wrong)
     with pytest.raises(UsageError, match="twice"):
         open_source(f"{tmp_path}/b2.tar::{tmp_path}/b2.tar")
 

@@ -83,15 +83,7 @@ def test_a_key_column_that_nobody_named_may_have_doubles(made: Any, tmp_path: Pa
         packed(source, tmp_path, key_column="key")
 
 
-def _metadata(tmp_path: Path) -> Path:
-    rows = [{"file_name": f"{i}.png", "breed": str(text), "n": i} for i, text in enumerate(TEXTS)]
-    for i in range(N):
-        (tmp_path / f"{i}.png").write_bytes(png(i))
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "metadata.parquet")
-    return tmp_path
-
-
-@pytest.mark.parametrize("kind", ["npz", "hdf5", "dictionary", "metadata"])
+@pytest.mark.parametrize("kind", ["npz", "hdf5", "parquet"])
 def test_a_column_of_texts_is_the_label_whatever_its_name(kind: str, tmp_path: Path) -> None:
     """`--label-column breed` works alike for every kind of table: its texts, also as bytes, are the classes, sorted, an
     empty one is none, and the column is no field besides."""
@@ -100,10 +92,8 @@ def test_a_column_of_texts_is_the_label_whatever_its_name(kind: str, tmp_path: P
         source = npz(tmp_path, breed=TEXTS.astype("S"), n=np.arange(N))
     elif kind == "hdf5":
         source = hdf5(tmp_path, breed=TEXTS.astype("S"), n=np.arange(N))
-    elif kind == "dictionary":
-        source = parquet(tmp_path / "t.parquet", breed=pa.array(TEXTS.tolist()).dictionary_encode(), n=range(N))
     else:
-        source = _metadata(tmp_path)
+        source = parquet(tmp_path / "t.parquet", breed=pa.array(TEXTS.tolist()).dictionary_encode(), n=range(N))
     table = open_source(source, label_column="breed")
     assert table.info.classes == ("a", "b", "c")
     fields = [table.part(i, i + 1)[0].fields for i in range(N)]
