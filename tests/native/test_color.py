@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
 from typing import Any
 from unittest import mock
 
@@ -58,44 +56,6 @@ def test_drawn_changes_are_those_of_the_fall_back() -> None:
         assert np.array_equal(changed(image, drawn), expected), (image.shape, drawn)
         turned = [(kind, round(factor * 255) % 256 if kind == HUE else factor) for kind, factor in drawn]
         assert np.array_equal(made(image, *turned, lanes=False), expected), (image.shape, drawn)
-
-
-def test_levels_are_rounded_once() -> None:
-    """In fractions of the factor as it is stored; a float64 can be wrong only beside a half."""
-    ramp = np.arange(256, dtype=np.uint8).reshape(1, 256, 1).repeat(3, axis=2)
-    for factor in (0.0, 0.1, 0.5, 0.999, 1.0, 1.1, 1.5, 1.7, 2.3, 4.0, 7.7, 31.0):
-        for kind, mean in ((BRIGHTNESS, 0), (CONTRAST, 128)):
-            exact = [v * Fraction(factor) + mean * (1 - Fraction(factor)) for v in range(256)]
-            sure = np.array([abs(2 * x % 2 - 1) > Fraction(1, 10**9) for x in exact])
-            expected = np.array([min(255, max(0, math.floor(x + Fraction(1, 2)))) for x in exact])
-            for lanes in (True, False):
-                level = made(ramp, (kind, factor), lanes=lanes)
-                assert (level == level[..., :1]).all()
-                assert np.array_equal(level[0, sure, 0], expected[sure]), (kind, factor)
-
-
-@pytest.mark.parametrize("lanes", [True, False])
-@pytest.mark.parametrize("shift", [0, 1, 100, 255])
-def test_hue_of_all_kinds_of_colors(shift: int, lanes: bool) -> None:
-    """There as OpenCV does it, and back by its definition in whole numbers: sectors of the circle, without a half. What
-    OpenCV makes on the way back, in floats, is another value once in 100,000 times, by one level."""
-    import cv2
-
-    levels = np.r_[0:256:5, 1:20:3, 254].astype(np.uint8)
-    colors = np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape(len(levels), -1, 3)
-    turned = cv2.cvtColor(colors, cv2.COLOR_RGB2HSV_FULL)
-    turned[..., 0] += np.uint8(shift)
-    h, s, v = turned.astype(int).transpose(2, 0, 1)
-    sector, k = 2 * h // 85 % 6, 2 * h % 85
-    shares = (np.zeros_like(h), s * 85, s * k, s * (85 - k))
-    v, p, q, t = ((2 * v * (21675 - share) + 21675) // 43350 for share in shares)
-    corners = ((v, t, p), (q, v, p), (p, v, t), (p, q, v), (t, p, v), (v, p, q))
-    expected = np.stack([np.choose(sector, channel) for channel in zip(*corners, strict=True)], axis=-1)
-    result = made(colors, (HUE, shift), lanes=lanes)
-    assert np.array_equal(result, expected)
-    apart = result != cv2.cvtColor(turned, cv2.COLOR_HSV2RGB_FULL)
-    assert apart.mean() < 1e-4
-    assert np.abs(result.astype(int) - cv2.cvtColor(turned, cv2.COLOR_HSV2RGB_FULL)).max() <= 1
 
 
 def test_changes_within_a_batch_are_those_of_each_image() -> None:

@@ -125,12 +125,7 @@ def test_states_of_arrays_are_checked() -> None:
     assert b"K\x03\x85" in good
     with pytest.raises(BadPickleError, match="damaged"):
         read_pickle(good.replace(b"K\x03\x85", b"K\x63\x85"))
-    for strange in (
-        np.zeros(2, [("a", "u1")]),
-        np.array(["x", None], object),
-        np.array(["text"]),
-        np.zeros(2, "M8[s]"),
-    ):
+    for strange in (np.zeros(2, [("a", "u1")]), np.array(["x", None], object), np.array(["text"])):
         with pytest.raises(BadPickleError):
             read_pickle(pickle.dumps(strange))
 

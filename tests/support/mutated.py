@@ -59,11 +59,8 @@ def cut(data: bytes, draw: random.Random) -> bytes:
 def longer(data: bytes, draw: random.Random) -> bytes:
     """Some bytes twice, or others put in."""
     at = draw.randrange(len(data) + 1)
-    return (
-        data[:at]
-        + draw.choice([data[at : at + draw.randrange(1, 40)], draw.randbytes(4), b"\n", b"\0" * 64])
-        + data[at:]
-    )
+    new = draw.choice([data[at : at + draw.randrange(1, 40)], draw.randbytes(4), b"\n", b"\0" * 64])
+    return data[:at] + new + data[at:]
 
 
 def words(data: bytes, draw: random.Random) -> bytes:
@@ -136,8 +133,6 @@ def cells(data: bytes, draw: random.Random) -> bytes:
     return out.getvalue().encode("utf-8", "surrogateescape")
 
 
-# ---------------------------------------------------------------------------------------------- tables
-
 _TYPES: tuple[Callable[[int], Any], ...] = (
     lambda n: pa.array(["text"] * n),
     lambda n: pa.array([[]] * n, pa.list_(pa.int64())),
@@ -182,8 +177,6 @@ def arrow_columns(data: bytes, draw: random.Random) -> bytes:
         writer.write_table(table)
     return out.getvalue()
 
-
-# ---------------------------------------------------------------------------------------------- arrays
 
 _ARRAYS: tuple[Callable[[int], Any], ...] = (
     lambda n: np.array(["text"] * n),
@@ -240,9 +233,6 @@ def examples(data: bytes, draw: random.Random) -> bytes:
     value = draw.choice([10**18, -1, 0.5, math.nan, math.inf, "text", b"\xff", "", [], [1, 2], [0.5], ["a", "b"]])
     made = {name.decode(): value for name in draw.sample(names, min(len(names), draw.choice([1, 2, 9])))}
     return draw.choice([record(example(made)) + data, data + record(example(made))])
-
-
-# ---------------------------------------------------------------------------------------------- archives
 
 
 def tar_members(data: bytes, draw: random.Random) -> bytes:
