@@ -3,7 +3,6 @@ pixels, and no file ends the process."""
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from compiling import COMPILER, STUB, compiles, python
+from compiling import COMPILER, STUB, compiles
 from running import run_here
 
 import rawpack_packer
@@ -144,10 +143,3 @@ def test_the_library_is_loaded_once_and_changes_nothing(fresh: pytest.MonkeyPatc
     assert native.state() in ("portable C", "AVX2", "NEON")
     assert environment()["RAWPACK_NATIVE"] != "0"
     assert f"native core\n  used  {native.state()}\n" in run_here("doctor").out
-
-
-def test_imports_load_no_library() -> None:
-    """It waits for its first use, which most programs never come to."""
-    code = "import rawpack; from rawpack import Reader, native\nprint(native.library.cache_info().currsize)"
-    paths = os.pathsep.join((str(Path(native.__file__).parents[2]), *sys.path))
-    assert python(ROOT, code, PYTHONPATH=paths).stdout == "0\n"

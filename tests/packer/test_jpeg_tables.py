@@ -16,7 +16,7 @@ from PIL import Image, ImageFile
 from reading import SOAK
 from running import pack, run_here, stop_of
 
-from rawpack import Reader, UsageError, jpeg
+from rawpack import Reader, jpeg
 from rawpack_packer.images.jpeg import jpegli_tables, tables_at
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.samples.encoders import to_jpeg
@@ -172,13 +172,3 @@ def test_the_recipe_records_the_tables(tmp_path: Path) -> None:
     assert "the recipe differs: --jpeg-tables was standard" in said
     assert run_here("append", more, standard, "--workers", 0).code == 0
     assert tables_in(standard, -1) == tables[standard]
-
-
-def test_what_has_no_tables_is_refused() -> None:
-    """Raw formats, and 4:4:0, which the encoder does not write; the message names the cure."""
-    with pytest.raises(UsageError, match="--jpeg-tables applies to --format lmdb only"):
-        make_recipe(jpeg_tables="jpegli")
-    with pytest.raises(UsageError, match="420, 422 and 444"):
-        recipe_of(jpeg_tables="jpegli", subsampling="440")
-    with pytest.raises(UsageError, match="must be one of jpegli, standard"):
-        recipe_of(jpeg_tables="mozjpeg")

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from pictures import encoded, picture
 from running import pack, reason_of
+from test_source_conformance import write_again
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -345,11 +346,6 @@ def test_files_that_do_not_fit_together_or_their_metadata(tmp_path: Path) -> Non
     write(tmp_path / "data" / "p-1.parquet", {"path": ["img/1.jpg"], "age": [3]})
     with pytest.raises(UsageError, match=r"p-1\.parquet has other columns than p-0\.parquet: pack them separately"):
         open_source(tmp_path / "data", "listing")
-
-
-def write_again(path: Path) -> None:
-    path.write_bytes(path.read_bytes())
-    os.utime(path, ns=(10**18, 10**18))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")

@@ -139,14 +139,6 @@ def test_lmdb_refuses_what_jpeg_cannot_hold(dtype: str, shape: tuple[int, ...], 
     assert not (tmp_path / "s").exists()
 
 
-def test_stores_of_arrays_can_be_inspected(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", values("c8", (9, 3, 5)))
-    packed(tmp_path / "a.npy", tmp_path / "s")
-    for option, name in (("--html", "page.html"), ("--grid", "sheet.png")):
-        ran = run_here("inspect", "--verify", option, tmp_path / name, tmp_path / "s")
-        assert (ran.code, (tmp_path / name).exists()) == (0, True), ran
-
-
 def test_npy_is_mapped_not_read(tmp_path: Path) -> None:
     """What travels to a worker is where the rows lie: a sparse file of 64 GiB costs nothing to open or cut up."""
     head = tmp_path / "head.npy"
