@@ -109,6 +109,18 @@ def make_tar(path: Path, *members: str | tarfile.TarInfo, data: bytes = JPEG) ->
     return path
 
 
+def test_the_folder_that_was_archived_is_packed(tmp_path: Path) -> None:
+    """The only one at the top, beside which macOS may have put its own."""
+    for members, keys, classes in (
+        (["photos/cat/1.jpg", "photos/dog/2.jpg"], ["cat/1.jpg", "dog/2.jpg"], ("cat", "dog")),
+        (["cat/1.jpg"], ["1.jpg"], None),
+        (["photos/cat/1.jpg", "README.txt"], ["photos/cat/1.jpg"], ("photos",)),
+        (["photos/cat/1.jpg", "__MACOSX/photos/cat/._1.jpg", ".DS_Store"], ["cat/1.jpg"], ("cat",)),
+    ):
+        source = open_archive(make_tar(tmp_path / "a.tar", *members))
+        assert ([source.key(i) for i in range(len(source))], source.info.classes) == (keys, classes)
+
+
 def test_splits_in_an_archive(tmp_path: Path) -> None:
     """train/ and val/ are refused as classes with the command that packs them, which works; --source takes them."""
     for i, name in enumerate(["train/cat/1.png", "train/dog/2.png", "val/dog/3.png"]):
