@@ -22,8 +22,6 @@ from rawpack import Reader, native
 from rawpack.system.child import environment
 from rawpack.transforms import CenterCrop
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:

@@ -158,9 +158,9 @@ TEXTS = ["Words", "\u00e9t\u00e9", "", "a" * 300, "5"]
 
 def test_numbers_without_an_image_or_a_text_are_rejected(tmp_path: Path) -> None:
     """They stay samples, so that those around them keep their numbers. The database is left alone, without a lock."""
-    values = text_recognition(files(), list("abcde"))
-    del values[b"image-000000002"], values[b"label-000000003"]
-    values[b"label-000000004"], values[b"label-000000005"] = b"\xff", b"e" * 5000
+    values = text_recognition(files(), list("abcde"), digits=6)
+    del values[b"image-000002"], values[b"label-000003"]
+    values[b"label-000004"], values[b"label-000005"] = b"\xff", b"e" * 5000
     path = write(tmp_path / "set", values)
     before, source = states_of(path), open_source(path)
     assert [reason_of(source, i) for i in range(5)] == ["", "empty", "bad_field", "bad_field", "bad_field"]
@@ -186,7 +186,7 @@ def test_pickles_of_folder2lmdb_are_read(tmp_path: Path) -> None:
     """Whichever of the shapes that versions of it write."""
     image = jpeg(1)
     samples = [(image, 0), ([image], np.array(1)), ([image], np.array([2])), ([image], [3]), (image, np.int64(4))]
-    source = open_source(write(tmp_path / "set", folder2lmdb(samples)))
+    source = open_source(write(tmp_path / "set.lmdb", folder2lmdb(samples), subdir=False))
     assert [(source[i].image, source[i].fields["label"]) for i in range(5)] == [(image, i) for i in range(5)]
 
 
