@@ -96,16 +96,9 @@ def test_changes_that_do_not_fit_are_refused(change: tuple[float, float]) -> Non
     assert (out == 9).all()
 
 
-def test_arguments_that_do_not_fit_are_refused() -> None:
-    """Factors beyond the core's are left to OpenCV."""
-    image, changes = np.full((5, 5, 3), 7, np.uint8), np.array([(BRIGHTNESS, 2.0)])
-    for wrong in (image.astype(np.int8), image[0], image[..., :2].copy(), np.empty((0, 5, 3), np.uint8)):
-        with pytest.raises(ValueError, match="image"):
-            recolor(wrong, changes)
-    for other in (changes.astype(np.float32), changes[0], changes[:, :1], np.repeat(changes, 2, axis=0)[:, ::-1]):
-        with pytest.raises(ValueError, match="changes must be"):
-            recolor(image, other)
-    assert not recolor(image[:, ::-1], changes)
+def test_what_the_core_does_not_do_is_left_to_opencv() -> None:
+    image = np.full((5, 5, 3), 7, np.uint8)
+    assert not recolor(image[:, ::-1], np.array([(BRIGHTNESS, 2.0)]))
     assert not recolor(image, np.array([(BRIGHTNESS, MOST_FACTOR + 0.1)]))
     assert (image == 7).all()
 

@@ -176,28 +176,23 @@ def test_one_image_of_planes_that_does_not_fit_is_refused() -> None:
     assert (out == 7).all()
 
 
-READ_ONLY = np.empty((1, 20, 20, 3), np.uint8)
-READ_ONLY.flags.writeable = False
-
-
 @pytest.mark.parametrize(
-    ("out", "options", "message"),
+    ("shape", "dtype", "options", "message"),
     [
-        (np.empty((2, 20, 20, 3), np.uint8), {}, "out must have 4 axes, the first for 1 images"),
-        (np.empty((1, 20, 20, 2), np.uint8), {}, "1 or 3 channels, not 2"),
-        (np.empty((1, 20, 40, 3), np.uint8)[:, :, ::2], {}, "C-contiguous"),
-        (READ_ONLY, {}, "writable"),
-        (np.empty((1, 20, 20, 3), np.float32), {}, "Without tables, out must be uint8"),
-        (np.empty((1, 20, 20, 3), np.float32), {"tables": np.empty((3, 256))}, "of float32: .* of float64"),
-        (np.empty((1, 20, 20, 3), np.uint8), {"tables": np.empty((3, 512), np.uint8)[:, ::2]}, "tables must be C-cont"),
-        (np.empty((1, 20, 20, 3), np.uint8), {"fill": 256}, "fill is a byte"),
+        ((2, 20, 20, 3), np.uint8, {}, "out must have 4 axes, the first for 1 images"),
+        ((1, 20, 20, 2), np.uint8, {}, "1 or 3 channels, not 2"),
+        ((1, 20, 20, 3), np.float32, {}, "Without tables, out must be uint8"),
+        ((1, 20, 20, 3), np.float32, {"tables": np.empty((3, 256))}, "of float32: .* of float64"),
+        ((1, 20, 20, 3), np.uint8, {"tables": np.empty((1, 256), np.uint8)}, r"tables must be \(3, 256\)"),
     ],
 )
-def test_results_that_do_not_fit_are_refused(out: Any, options: dict[str, Any], message: str) -> None:
-    """So are descriptions of another layout."""
+def test_results_that_do_not_fit_are_refused(shape: Any, dtype: Any, options: dict[str, Any], message: str) -> None:
+    """So are those that are not one after another, and descriptions of another layout."""
     with pytest.raises(ValueError, match=message):
-        resample(_image(), out, **options)
-    for images in (_image().view(np.uint8), _image()[0], np.concatenate([_image()] * 4)[::2]):
+        resample(_image(), np.empty(shape, dtype), **options)
+    with pytest.raises(ValueError, match="C-contiguous"):
+        resample(_image(), np.empty((1, 20, 40, 3), np.uint8)[:, :, ::2])
+    for images in (_image().view(np.uint8), np.concatenate([_image()] * 4)[::2]):
         with pytest.raises(ValueError, match="images must be a contiguous array"):
             resample(images, _sevens(1))
 

@@ -53,30 +53,18 @@ def opened(folder: Path, data: bytes, **options: Any) -> Source:
 
 
 class TestRecordIO(SourceConformance):
-    fixture = "split"
-
     def open(self, folder: Path) -> Source:
         if not (folder / "set.rec").exists():
             for suffix in (".rec", ".idx"):
-                shutil.copy(FIXTURES / f"{self.fixture}{suffix}", folder / f"set{suffix}")
+                shutil.copy(FIXTURES / f"split{suffix}", folder / f"set{suffix}")
         return open_source(folder / "set.rec")
 
     def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
-        return [(str(record["id"]), None) for record in images_of(self.fixture)]
+        return [(str(record["id"]), None) for record in images_of("split")]
 
     def change(self, folder: Path) -> bool:
         write_again(folder / "set.rec")
         return True
-
-
-class TestUnequalLabels(TestRecordIO):
-    fixture = "boxes"
-
-    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
-        return [(f"{i:08d}", None) for i in range(3)]
-
-    def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
-        """`TestRecordIO` has it."""
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name != "raw"])
