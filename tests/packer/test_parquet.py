@@ -47,18 +47,15 @@ def images(count: int, paths: Sequence[str | None] | None = None) -> Any:
     return pa.array([{"bytes": jpeg(i), "path": named[i]} for i in range(count)], IMAGE)
 
 
-def described(table: Any, **features: Any) -> Any:
-    """A table with the metadata of `datasets`."""
-    known = {name: {"dtype": "string", "_type": "Value"} for name in table.schema.names}
-    text = json.dumps({"info": {"features": {**known, **features}}})
-    return table.replace_schema_metadata({"huggingface": text})
-
-
 def write(path: Path, columns: dict[str, Any], **features: Any) -> Path:
-    """A Parquet file with small row groups."""
+    """A Parquet file with small row groups, and the metadata of `datasets` if there are features."""
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table(columns)
-    pq.write_table(described(table, **features) if features else table, path, row_group_size=3)
+    if features:
+        known = {name: {"dtype": "string", "_type": "Value"} for name in table.schema.names}
+        about = {"info": {"features": {**known, **features}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(about)})
+    pq.write_table(table, path, row_group_size=3)
     return path
 
 
