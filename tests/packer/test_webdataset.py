@@ -338,6 +338,24 @@ def test_samples_without_an_image_are_left_out(tmp_path: Path) -> None:
     assert ([label_of(source, i) for i in range(4)], source.info.counts["no_image"]) == ([0, 1, 2, 1], 2)
 
 
+@pytest.mark.parametrize(
+    ("names", "fields", "kind"),
+    [
+        (("c/0.jpg", "c/0.cls"), (), "webdataset"),
+        (("0.txt", "0.jpg"), ("txt",), "webdataset"),
+        (("0.left.jpg", "0.right.jpg"), ("image=left.jpg",), "webdataset"),
+        (("c/0.jpg", "c/0.txt", "d/0.jpg", "d/0.txt"), (), "archive"),
+    ],
+)
+def test_a_shard_is_known_by_its_first_members(
+    names: tuple[str, ...], fields: tuple[str, ...], kind: str, tmp_path: Path
+) -> None:
+    """An image next to its `.cls`; outside of folders, next to any other member. `--source` decides otherwise."""
+    path = shard(tmp_path / "a.tar", [(name, JPEG if name.endswith("jpg") else b"1") for name in names])
+    assert open_source(path, fields=fields).info.kind == kind
+    assert open_source(path, "archive").info.kind == "archive"
+
+
 def test_damaged_shards_are_all_named_and_can_be_left_out(tmp_path: Path) -> None:
     """One error names every shard that is damaged. With --skip-unreadable, the samples before the damage are packed,
     but for the last one, which may lack members: it is listed as a reject, or the shard is, if it has none."""
