@@ -339,21 +339,23 @@ def test_samples_without_an_image_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "fields", "kind"),
+    ("names", "found"),
     [
-        (("c/0.jpg", "c/0.cls"), (), "webdataset"),
-        (("0.txt", "0.jpg"), ("txt",), "webdataset"),
-        (("0.left.jpg", "0.right.jpg"), ("image=left.jpg",), "webdataset"),
-        (("c/0.jpg", "c/0.txt", "d/0.jpg", "d/0.txt"), (), "archive"),
+        (("c/0.jpg", "c/0.cls"), "webdataset"),
+        (("0.txt", "0.jpg"), "--field txt .* packs them as fields"),
+        (("0.left.jpg", "0.right.jpg"), "sample 0 has 2 images"),
+        (("c/0.jpg", "c/0.txt", "d/0.jpg", "d/0.txt"), "archive"),
     ],
 )
-def test_a_shard_is_known_by_its_first_members(
-    names: tuple[str, ...], fields: tuple[str, ...], kind: str, tmp_path: Path
-) -> None:
+def test_a_shard_is_known_by_its_first_members(names: tuple[str, ...], found: str, tmp_path: Path) -> None:
     """An image next to its `.cls`; outside of folders, next to any other member. `--source` decides otherwise."""
     path = shard(tmp_path / "a.tar", [(name, JPEG if name.endswith("jpg") else b"1") for name in names])
-    assert open_source(path, fields=fields).info.kind == kind
     assert open_source(path, "archive").info.kind == "archive"
+    if " " not in found:
+        assert open_source(path).info.kind == found
+    else:
+        with pytest.raises(UsageError, match=found):
+            open_source(path)
 
 
 def test_damaged_shards_are_all_named_and_can_be_left_out(tmp_path: Path) -> None:
