@@ -19,7 +19,7 @@ import pytest
 from test_source_conformance import write_again
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources import Source, open_source
+from rawpack_packer.sources import FieldKind, Source, open_source
 from rawpack_packer.sources.archives.recordio import open_recordio
 from rawpack_packer.testing import SourceConformance
 
@@ -80,6 +80,12 @@ def test_samples_are_those_that_mxnet_reads(name: str) -> None:
         assert hashlib.sha256(item.image).hexdigest() == one["sha256"]
         found = item.fields["labels"] if "labels" in item.fields else item.fields["label"]
         assert np.atleast_1d(np.asarray(found)).tolist() == one["labels"]
+
+
+def test_a_label_that_is_no_whole_number_makes_all_floats(tmp_path: Path) -> None:
+    source = opened(tmp_path, record(PNG, 1, 0) + record(PNG, 0.5, 1))
+    assert source.info.fields == {"label": FieldKind("float32")}
+    assert [source[i].fields["label"] for i in range(2)] == [1, 0.5]
 
 
 def test_files_of_a_range_are_one_source(tmp_path: Path) -> None:

@@ -30,8 +30,9 @@ from test_source_conformance import write_again
 from rawpack import Reader, UsageError
 from rawpack.errors import DecodeError
 from rawpack_packer.sources import ImageKind, Source, open_source
-from rawpack_packer.sources.array_files import of_split, split_of, splits_among
+from rawpack_packer.sources.array_files import labels_beside, of_split, split_of, splits_among
 from rawpack_packer.sources.arrays import open_arrays
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.testing import SourceConformance
 
 RAW = [name for name in FORMATS if name != "lmdb"]
@@ -265,6 +266,17 @@ def test_splits_that_names_share() -> None:
     assert splits_among(["x_train", "z_train"]) == []
     assert of_split(["x_train", "x_valid", "y_valid", "other"], "val") == {"x": "x_valid", "y": "y_valid"}
     assert of_split(["fold1/x", "fold2/x", "fold1/y"], "fold1") == {"x": "fold1/x", "y": "fold1/y"}
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("data.npy", "targets.npy"), ("train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz")]
+)
+def test_labels_beside_images(tmp_path: Path, name: str, other: str) -> None:
+    (tmp_path / other).touch()
+    beside = labels_beside(Listing(tmp_path / name))
+    assert beside is not None
+    assert beside.path == tmp_path / other
+    assert labels_beside(Listing(tmp_path / other)) is None
 
 
 def test_splits_of_an_npz(tmp_path: Path) -> None:
