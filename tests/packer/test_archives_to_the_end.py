@@ -238,6 +238,7 @@ REFUSED: dict[str, tuple[str, bytes, tuple[str, ...], int]] = {
     "damaged gzip": ("a.tar.gz", damaged(gzip.compress(tar(PHOTOS))), COMPRESSED, 0),
     "beside a folder": ("a.tar", tar({**PHOTOS, "extra.zip": b"PK"}), (f"a.tar/extra.zip {INSIDE}", "/FOLDER"), 12),
     "a tar in an inner tar": ("deep.tar", tar({**inner(), "cow.tar": tar({"more.tar": TWO[0]})}), (INSIDE,), 0),
+    "a member without a name": ("a.tar", tar({**PHOTOS, "": png(1)}), ("has no name",), 0),
     "joined zips": ("a.zip", zipped(of_class("ant")) + zipped(of_class("bee")), ("Pack them as ONE.zip::TWO.zip",), 0),
     "other bytes behind a zip": ("a.zip", zipped(PHOTOS) + b"rest", ("4 bytes follow its end",), 12),
     "a zip that is cut": ("a.zip", zipped(PHOTOS)[:-30], ("no directory at its end: it is truncated, or one",), 0),
