@@ -230,6 +230,12 @@ def test_whole_numbers_are_never_rounded(dtype: str, number: int, tmp_path: Path
     assert column(opened(tmp_path, exact, fields=["n:float64"]), "n") == [1 << 62]
 
 
+def test_numbers_may_be_unpacked(tmp_path: Path) -> None:
+    """As old writers have them."""
+    data = example({"image": PNG, "n": [5, 7]}).replace(b"\x0a\x02\x05\x07", b"\x08\x05\x08\x07")
+    assert column(opened(tmp_path, record(data)), "n") == [[5, 7]]
+
+
 def test_what_tensorflow_datasets_says_must_be_true(tmp_path: Path) -> None:
     """The number of records in each file, and JSON that can be read."""
     folder = tmp_path / "pets"
