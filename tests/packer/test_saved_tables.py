@@ -6,34 +6,25 @@ from __future__ import annotations
 import errno
 import gzip
 import os
-import random
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import every_kind
-import msgspec
 import numpy as np
 import pytest
 from archived import tar, zipped
 from folders import files_of
-from mutated import places_in
 from pictures import encoded, picture, save
-from reading import SOAK
 from running import Ran, pack, run_here
 from store_server import Server, limit_spools, serving
 
 from rawpack import Reader
-from rawpack_packer.destination import files, journal
+from rawpack_packer.destination import files
 from rawpack_packer.job import opening, saved_tables
-from rawpack_packer.job.saved_tables import SavedTables, TablesNote
-from rawpack_packer.sources import open_source
-from rawpack_packer.sources.table.remote_files import Spool
-from rawpack_packer.sources.table.saved import Loading, bare
 from rawpack_packer.testing.engines import check_files, settled_files
 
 SMALL = ("--size", 32, "--shard-size", 1, "--max-rejects", 1)
@@ -93,37 +84,31 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["photos", "list.csv", "photos.zip", "train-{0..1}.tar", "packed.tar.gz"],
+    ("name", "options"),
+    [
+        *((name, ()) for name in ("photos", "list.csv", "photos.zip", "train-{0..1}.tar", "packed.tar.gz")),
+        ("photos", ("--splits", "a,b")),
+        ("photos", ("--holdout", "val=2")),
+        ("list.csv", ("--split-by", "fold=train:0,val:1")),
+    ],
 )
-def test_a_run_that_resumes_opens_no_source(sources: Path, tmp_path: Path, opens: list[str], name: str) -> None:
-    """The store has the bytes of an undisturbed run, the summary says when the source was scanned, and nothing is left
-    at the end."""
-    pack(sources / name, tmp_path / "once", *SMALL)
-    stop("pack", *SMALL, sources / name, tmp_path / "store")
+def test_a_run_that_resumes_opens_no_source(
+    sources: Path, tmp_path: Path, opens: list[str], name: str, options: tuple[str, ...]
+) -> None:
+    """Its stores have the bytes of an undisturbed run, the summary says when the source was scanned, and nothing is
+    left at the end."""
+    command = ("pack", *SMALL, *options, sources / name)
+    assert quiet(*command, tmp_path / "once").code == 0
+    stop(*command, tmp_path / "again")
     opens.clear()
-    ran = run_here("pack", "--workers", 0, *SMALL, sources / name, tmp_path / "store")
+    ran = run_here(command[0], "--workers", 0, *command[1:], tmp_path / "again")
     assert (ran.code, opens) == (0, []), ran
     assert ("  scanned " in ran.out, "--restart packs what was added since" in ran.out) == (True, True)
-    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
-    assert not (tmp_path / "store" / ".rawpack").exists()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [("--splits", "a,b", "photos"), ("--holdout", "val=2", "photos"), ("--split-by", "fold=train:0,val:1", "list.csv")],
-)
-def test_so_do_splits(sources: Path, tmp_path: Path, opens: list[str], options: tuple[str, ...]) -> None:
-    *asked, name = options
-    command = ("pack", *SMALL, *asked, sources / name)
-    assert quiet(*command, tmp_path / "once").code == 0
-    stop(*command, tmp_path / "sets")
-    opens.clear()
-    assert (quiet(*command, tmp_path / "sets").code, opens) == (0, [])
-    names = sorted(path.name for path in (tmp_path / "once").iterdir())
-    assert sorted(path.name for path in (tmp_path / "sets").iterdir()) == names
-    for split in (name for name in names if name != "splits.json"):
-        check_files(settled_files(tmp_path / "sets" / split), settled_files(tmp_path / "once" / split))
+    stores = [file.parent.relative_to(tmp_path / "once") for file in (tmp_path / "once").rglob("store.json")]
+    assert len(stores) == (2 if options else 1)
+    for store in stores:
+        check_files(settled_files(tmp_path / "again" / store), settled_files(tmp_path / "once" / store))
+    assert not [*(tmp_path / "again").rglob(".rawpack")]
 
 
 def test_so_does_an_append(sources: Path, tmp_path: Path, opens: list[str]) -> None:
@@ -186,44 +171,32 @@ def test_labels_in_other_files_are_compared(tmp_path: Path) -> None:
     assert (quiet(*command).code, quiet(*command, "--restart").code) == (2, 0)
 
 
-def test_another_version_scans_again(
-    sources: Path, tmp_path: Path, opens: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("which", ["half the columns", "half the description", "of another version"])
+def test_what_is_no_whole_table_of_this_version_is_none(
+    sources: Path, tmp_path: Path, opens: list[str], monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
-    stop("pack", *SMALL, sources / "photos", tmp_path / "store")
-    monkeypatch.setattr(saved_tables, "__version__", "0.0.1")
-    opens.clear()
-    stop("pack", *SMALL, sources / "photos", tmp_path / "store")
-    pack(sources / "photos", tmp_path / "store", *SMALL)
-    assert opens == [str(sources / "photos")]
-
-
-@pytest.mark.parametrize(("name", "left"), [("columns.npy", 0.5), ("table.json", 0.5), ("table.json", None)])
-def test_half_a_table_is_none(sources: Path, tmp_path: Path, opens: list[str], name: str, left: float | None) -> None:
     """The source is scanned again."""
     stop("pack", *SMALL, sources / "photos", tmp_path / "store")
-    file = tmp_path / "store" / ".rawpack" / "table" / name
-    if left is None:
-        file.unlink()
+    if which == "of another version":
+        monkeypatch.setattr(saved_tables, "__version__", "0.0.1")
     else:
-        os.truncate(file, int(file.stat().st_size * left))
+        table = tmp_path / "store" / ".rawpack" / "table"
+        file = table / ("columns.npy" if which == "half the columns" else "table.json")
+        os.truncate(file, file.stat().st_size // 2)
     opens.clear()
     pack(sources / "photos", tmp_path / "store", *SMALL)
     assert opens == [str(sources / "photos")]
 
 
-@pytest.mark.parametrize(
-    ("options", "name"), [(("photos",), "columns.npy"), (("--holdout", "val=2", "photos"), "table.json.tmp")]
-)
 def test_a_disk_that_is_full_before_the_table_is_written(
-    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], name: str
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of the table is left, and the same command packs once there is room."""
-    *asked, source = options
-    command, whole = ("pack", *SMALL, *asked, sources / source), files.sync_file
-    assert quiet(*command, tmp_path / "once").code == 0
+    command, whole = ("pack", *SMALL, sources / "photos"), files.sync_file
+    pack(sources / "photos", tmp_path / "once", *SMALL)
 
     def full(path: Path) -> None:
-        if path.name == name:
+        if path.name == "columns.npy":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         whole(path)
 
@@ -233,8 +206,7 @@ def test_a_disk_that_is_full_before_the_table_is_written(
     assert not (tmp_path / "store" / ".rawpack" / "table").exists()
     monkeypatch.setattr(files, "sync_file", whole)
     assert quiet(*command, tmp_path / "store").code == 0
-    for folder in ("train", "val") if asked else (".",):
-        check_files(settled_files(tmp_path / "store" / folder), settled_files(tmp_path / "once" / folder))
+    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
 
 
 def test_of_this_user_alone_and_only_while_packing(sources: Path, tmp_path: Path) -> None:
@@ -248,130 +220,6 @@ def test_of_this_user_alone_and_only_while_packing(sources: Path, tmp_path: Path
     again = run_here("pack", "--workers", 0, *SMALL, sources / "photos", tmp_path / "store")
     assert (again.code, "Nothing to do" in again.out, "scanned" in again.out) == (0, True, False)
     assert not (tmp_path / "store" / ".rawpack").exists()
-
-
-# ---------------------------------------------------------------------------------------------- planted tables
-
-
-def plant(store: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the description of a saved table, with all digests right."""
-    path = store / ".rawpack" / "table" / "table.json"
-    note = msgspec.json.decode(path.read_bytes())
-    change(note)
-    path.write_bytes(msgspec.json.encode(note))
-    digest = saved_tables.xxhash.xxh3_128_hexdigest(path.read_bytes())
-    for job in store.rglob("job"):
-        noted = msgspec.msgpack.decode(job.read_bytes(), type=journal.JobNote)
-        job.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(noted, table=digest)))
-
-
-def _first(note: dict[str, Any], name: str) -> Any:
-    return next(node["of"] for node in note["nodes"] if isinstance(node, dict) and node.get("is") == name)
-
-
-PLANTED: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "a root above the source": lambda note: _first(note, "Files").update(root={"path": [0, "../.."]}),
-    "no nodes": lambda note: note.update(nodes=[]),
-    "another table": lambda note: note.update(tables={"": 0}),
-}
-
-
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_table_is_not_used(sources: Path, tmp_path: Path, opens: list[str], name: str) -> None:
-    """The source is scanned again, and the store is that of an undisturbed run."""
-    pack(sources / "list.csv", tmp_path / "once", *SMALL)
-    stop("pack", *SMALL, sources / "list.csv", tmp_path / "store")
-    plant(tmp_path / "store", PLANTED[name])
-    opens.clear()
-    pack(sources / "list.csv", tmp_path / "store", *SMALL)
-    assert opens == [str(sources / "list.csv")]
-    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
-
-
-@pytest.mark.parametrize("text", [b"/etc/hostname", b"photos/../../."])
-def test_nor_are_paths_in_its_columns_that_lead_out(
-    sources: Path, tmp_path: Path, opens: list[str], text: bytes
-) -> None:
-    stop("pack", *SMALL, sources / "list.csv", tmp_path / "store")
-    columns = tmp_path / "store" / ".rawpack" / "table" / "columns.npy"
-    data = np.load(columns)
-    at = data.tobytes().index(b"photos/a/0.jpg")
-    data[at : at + len(text)] = np.frombuffer(text, np.uint8)
-    np.save(columns, data)
-    plant(tmp_path / "store", lambda note: note.update(columns=saved_tables.xxhash.xxh3_128_hexdigest(data)))
-    opens.clear()
-    pack(sources / "list.csv", tmp_path / "store", *SMALL)
-    assert opens == [str(sources / "list.csv")]
-
-
-def test_a_planted_table_that_is_right_would_be_used(sources: Path, tmp_path: Path, opens: list[str]) -> None:
-    """So that the tests above show something."""
-    stop("pack", *SMALL, sources / "list.csv", tmp_path / "store")
-    plant(tmp_path / "store", lambda note: None)
-    opens.clear()
-    pack(sources / "list.csv", tmp_path / "store", *SMALL)
-    assert opens == []
-
-
-def test_a_link_in_its_place_is_refused(sources: Path, tmp_path: Path) -> None:
-    stop("pack", *SMALL, sources / "photos", tmp_path / "store")
-    note = tmp_path / "store" / ".rawpack" / "table" / "table.json"
-    note.rename(tmp_path / "elsewhere")
-    note.symlink_to(tmp_path / "elsewhere")
-    ran = quiet("pack", *SMALL, sources / "photos", tmp_path / "store")
-    assert (ran.code, str(note) in ran.err, "symbolic link" in ran.err) == (1, True, True), ran.err
-
-
-_opened: list[str] | None = None
-
-
-def _note_open(event: str, args: tuple[Any, ...]) -> None:
-    if event == "open" and _opened is not None and isinstance(args[0], str | bytes):
-        _opened.append(os.fsdecode(args[0]))
-
-
-HOSTILE = [None, -1, 0, 1, 2, 16, 1 << 62, 2.5, "", "/etc/passwd", "../..", [], {}, {"path": [0, ".."]}, True]
-
-
-@pytest.mark.parametrize("name", ["photos.tar", "list.csv"])
-def test_whatever_is_planted_opens_nothing_outside_of_the_source(
-    sources: Path, tmp_path: Path, name: str, request: pytest.FixtureRequest
-) -> None:
-    """Values anywhere in a description are replaced: either no table is made, or what is read of it is below."""
-    global _opened
-    path = str(sources / name)
-    saved = SavedTables(tmp_path / "store", path, {}, Spool(tmp_path / "spool", 1))
-    saved.tables = {"": open_source(path)}
-    saved.save()
-    folder = tmp_path / "store" / ".rawpack" / "table"
-    note = msgspec.json.decode((folder / "table.json").read_bytes(), type=TablesNote)
-    data, places = np.load(folder / "columns.npy"), saved._places
-    draw, made = random.Random(5), 0
-    sys.addaudithook(_note_open)
-    request.addfinalizer(lambda: globals().update(_opened=None))
-    for _ in range(300 if SOAK else 100):
-        nodes = msgspec.json.decode(msgspec.json.encode(note.nodes))
-        numbers = [node["array"] for node in nodes if isinstance(node, dict) and "array" in node]
-        if numbers and draw.random() < 0.5:  # other bytes of the file as numbers
-            draw.choice(numbers)[2] = 8 * draw.randrange(len(data) // 8)
-        else:
-            inside, key = draw.choice(places_in(nodes))
-            inside[key] = draw.choice(HOSTILE)
-        _opened = []
-        try:
-            table = Loading(nodes, data, places).table(note.tables[""])
-            made += 1
-            for i in range(len(table)):
-                table.key(i)
-                table[i]
-        except Exception:  # of a library, too: the source is then scanned again, or the run ends
-            pass
-        outside = [one for one in _opened if not one.startswith((str(sources), "/proc/", sys.prefix, sys.base_prefix))]
-        assert not outside, outside
-    assert made >= 5
-
-
-# ---------------------------------------------------------------------------------------------- behind URLs
 
 
 @pytest.fixture
@@ -423,13 +271,3 @@ def test_nothing_is_saved_of_files_without_a_version(
     monkeypatch.setattr("rawpack.remote.transfer._VERSIONS", ())
     stop("pack", *SMALL, f"{server.url}/files/photos.tar", tmp_path / "store")
     assert not (tmp_path / "store" / ".rawpack" / "table").exists()
-
-
-def test_the_url_of_another_host_is_not_made_whole(tmp_path: Path) -> None:
-    """What the command names for one host goes to no other."""
-    saved = SavedTables(tmp_path, "https://one/set/a.tar?token=x", {}, Spool(tmp_path / "spool", 1))
-    assert saved._whole_url("https://one/set/a.tar") == "https://one/set/a.tar?token=x"
-    for url in ("https://two/set/a.tar", "https://one/other/a.tar", "https://one/set/../b.tar"):
-        with pytest.raises(KeyError):
-            saved._whole_url(url)
-    assert bare("https://me:secret@one/a?b#c") == "https://one/a"

@@ -1,25 +1,39 @@
-"""Files of arrays pack as they are: .npy, .npz and IDX, of any dtype and shape. Oracles: numpy and plain bytes."""
+"""Files of arrays pack as they are, of any dtype and shape; names say what is a split and what belongs together.
+Oracles: numpy, h5py and plain bytes."""
 
 from __future__ import annotations
 
-import errno
 import gzip
+import io
 import os
 import pickle
+import re
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import h5py
+import lmdb
 import numpy as np
+import pictures
 import pytest
 from archived import zipped
 from numpy.typing import NDArray
+from pictures import picture
+from PIL import Image
 from reading import SOAK
-from running import FORMATS, run_here, stop_of
+from running import FORMATS, pack, run_here, stop_of
+from test_hdf5_by_hand import here, looked_at_here  # noqa: F401
+from test_source_conformance import write_again
 
 from rawpack import Reader, UsageError
-from rawpack_packer.sources import open_source
+from rawpack.errors import DecodeError
+from rawpack_packer.sources import ImageKind, Source, open_source
+from rawpack_packer.sources.array_files import labels_beside, of_split, split_of, splits_among
 from rawpack_packer.sources.arrays import open_arrays
+from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.testing import SourceConformance
 
 RAW = [name for name in FORMATS if name != "lmdb"]
 DTYPES = ["bool", "i1", "u1", "<i2", ">u2", "<i4", "<u8", "<f2", ">f4", "<f8", "<c8", "<c16"]
@@ -113,30 +127,9 @@ def test_arrays_are_resized_in_their_own_dtype(dtype: str, channels: int, tmp_pa
     assert np.abs(batch["image"] - blocks).max() <= 1
 
 
-def test_grey_arrays_are_appended_to_what_was_made_of_a_store_of_them(tmp_path: Path) -> None:
-    """A store of grey arrays that was converted or cut down is grey: more such arrays go in, coloured ones do not."""
-    first, more = values("u1", (10, 5, 6), 1), values("u1", (4, 5, 6), 2)
-    np.save(tmp_path / "first.npy", first)
-    np.save(tmp_path / "more.npy", more)
-    np.save(tmp_path / "coloured.npy", values("u1", (4, 5, 6, 3)))
-    packed(tmp_path / "first.npy", tmp_path / "s")
-    (tmp_path / "rows.txt").write_text("0\n1\n2\n")
-    for made, options, rows in (
-        ("convert", ("--format", "hdf5"), first),
-        ("subset", ("--rows-from", tmp_path / "rows.txt"), first[:3]),
-    ):
-        store = tmp_path / made
-        ran = run_here(made, "--quiet", "--workers", 0, *options, tmp_path / "s", store)
-        assert ran.code == 0, ran
-        ran = run_here("append", "--quiet", "--workers", 0, tmp_path / "more.npy", store)
-        assert (ran.code, ran.err) == (0, ""), ran
-        same(Reader(store), np.concatenate([rows, more]))
-        ran = run_here("append", "--workers", 0, tmp_path / "coloured.npy", store)
-        assert ran.code == 2, ran
-
-
 def test_rows_are_appended_to_some_rows_of_others(tmp_path: Path) -> None:
-    """Samples whose keys are numbers are counted on behind the last one that a subset has, never onto its own."""
+    """Samples whose keys are numbers are counted on behind the last one that a subset has, never onto its own; grey
+    images stay grey."""
     array = values("u1", (9, 5, 6))
     np.save(tmp_path / "a.npy", array)
     packed(tmp_path / "a.npy", tmp_path / "all")
@@ -148,43 +141,10 @@ def test_rows_are_appended_to_some_rows_of_others(tmp_path: Path) -> None:
         assert (ran.code, ran.err) == (0, ""), ran
     reader = Reader(made)
     same(reader, np.concatenate([array[[2, 7]], array, array]))
+    np.save(tmp_path / "coloured.npy", values("u1", (4, 5, 6, 3)))
+    assert run_here("append", "--workers", 0, tmp_path / "coloured.npy", made).code == 2
     numbers = [2, 7, *range(8, 26)]
     assert [reader[i]["key"] for i in range(20)] == [f"{number:08d}" for number in numbers]
-
-
-@pytest.mark.parametrize(
-    ("shape", "size"),
-    [((32, 32, 3), "20x20"), ((4, 32, 20), "16x32"), ((1, 64, 16), "1x32")],
-)
-def test_low_images_of_many_channels_are_resized(shape: tuple[int, ...], size: str, tmp_path: Path) -> None:
-    """What is (height, width, channels), as the user says, is resized so: feature maps, single lines of a spectrum."""
-    np.save(tmp_path / "a.npy", np.full((2, *shape), 9, np.float32))
-    reader = packed(tmp_path / "a.npy", tmp_path / "s", "--array", ":hwc", "--size", size)
-    assert reader[0]["image"].shape == (*map(int, size.split("x")), shape[2])
-    assert (reader[0]["image"] == 9).all()
-
-
-@pytest.mark.parametrize(("interpolation", "size"), [("area", "7x5"), ("lanczos", "30x40"), ("nearest", "2x90")])
-def test_each_of_very_many_channels_is_resized_as_one_alone(size: str, interpolation: str, tmp_path: Path) -> None:
-    array = values("u1", (1, 24, 20, 131))
-    for name, one in (("all", array), ("one", array[..., 130:])):
-        np.save(tmp_path / f"{name}.npy", one)
-        packed(tmp_path / f"{name}.npy", tmp_path / name, "--size", size, "--interpolation", interpolation)
-    found = Reader(tmp_path / "all")[0]["image"][..., 130].astype(int)
-    assert np.abs(found - Reader(tmp_path / "one")[0]["image"][..., 0]).max() <= 1
-
-
-@pytest.mark.parametrize("name", ["set.npy", "set-idx3-ubyte"])
-def test_a_file_that_cannot_be_read_says_why(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not that it is damaged."""
-
-    def refuse(self: Path, *_: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
-
-    (tmp_path / name).write_bytes(b"\0\0\x08\3")
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(UsageError, match=rf"{name} cannot be read: \[Errno 13\] Permission denied"):
-        open_arrays(tmp_path / name)
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("u1", (4, 4, 2))])
@@ -195,23 +155,12 @@ def test_lmdb_refuses_what_jpeg_cannot_hold(dtype: str, shape: tuple[int, ...], 
     assert not (tmp_path / "s").exists()
 
 
-def test_stores_of_arrays_can_be_inspected(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", values("c8", (9, 3, 5)))
-    packed(tmp_path / "a.npy", tmp_path / "s")
-    for option, name in (("--html", "page.html"), ("--grid", "sheet.png")):
-        ran = run_here("inspect", "--verify", option, tmp_path / name, tmp_path / "s")
-        assert (ran.code, (tmp_path / name).exists()) == (0, True), ran
-
-
 def test_npy_is_mapped_not_read(tmp_path: Path) -> None:
     """What travels to a worker is where the rows lie: a sparse file of 64 GiB costs nothing to open or cut up."""
-    head = tmp_path / "head.npy"
-    np.lib.format.open_memmap(head, "w+", np.uint8, (1, 256, 1024))
     large = tmp_path / "large.npy"
     with large.open("wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file, {"descr": "|u1", "fortran_order": False, "shape": (1 << 18, 256, 1024)}
-        )
+        shape = (1 << 18, 256, 1024)
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         offset = file.tell()
         file.truncate(offset + (1 << 36))
         file.seek(offset + (1 << 35))
@@ -225,69 +174,31 @@ def test_npy_is_mapped_not_read(tmp_path: Path) -> None:
     assert not image[1:].any()
 
 
-def test_a_file_that_changes_stops_the_run(tmp_path: Path) -> None:
-    """A source that is written to in mid-run is no source; and a finished store knows that it is another by now."""
-    np.save(tmp_path / "a.npy", values("<f4", (70, 3)))
-    source = open_arrays(tmp_path / "a.npy")
-    np.save(tmp_path / "a.npy", values("<f4", (71, 3)))
-    with pytest.raises(Exception, match="changed since packing began"):
-        source[0]
-    packed(tmp_path / "a.npy", tmp_path / "s")
-    np.save(tmp_path / "a.npy", values("<f4", (71, 3), 1))
-    assert "the source differs" in stop_of("pack", tmp_path / "a.npy", tmp_path / "s")
-
-
-def bad_files(folder: Path) -> list[str]:
-    """Files that are no whole arrays."""
-    np.save(folder / "good.npy", np.zeros((9, 3)))
-    whole = (folder / "good.npy").read_bytes()
-    (folder / "good.npy").unlink()
-    np.save(folder / "pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
-    np.save(folder / "scalar.npy", np.float32(3))
-    np.save(folder / "flat.npy", np.zeros(9))
-    np.save(folder / "text.npy", np.array([["a"]]))
-    np.savez(folder / "unnamed.npz", first=np.zeros((3, 3)), second=np.zeros((3, 3)))
-    np.savez(folder / "uneven.npz", image=np.zeros((3, 3)), label=np.zeros(4))
-    npz = zipped({"image.npy": whole, "label.npy": whole})
+def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
+    """Whatever is wrong with it, a file of arrays gives one error that names it; nothing of it is executed."""
+    np.save(tmp_path / "whole.npy", np.zeros((9, 3)))
+    whole = (tmp_path / "whole.npy").read_bytes()
+    np.save(tmp_path / "pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
+    np.save(tmp_path / "flat.npy", np.zeros(9))
+    np.savez(tmp_path / "unnamed.npz", first=np.zeros((3, 3)), second=np.zeros((3, 3)))
+    np.savez(tmp_path / "uneven.npz", image=np.zeros((3, 3)), label=np.zeros(4))
+    npz, small = zipped({"image.npy": whole, "label.npy": whole}), idx(values("u1", (3, 4)))
     contents = {
-        "plain.npz": whole,
-        "strange.npz": zipped({"image.npy": whole, "readme.txt": b"no array"}),
-        "twice.npz": npz + npz,
+        "whole.npy": whole[:-1], "plain.npz": whole, "twice.npz": npz + npz, "short": small[:-1], "long": small + b"x",
         "member.npz": zipped({"image.npy": whole + whole}),
-        "short.npy": whole[:-1],
-        "two.npy": whole + whole,
-        "more.npy": whole + bytes(5),
-        "empty.npy": b"",
-        "noise.npy": b"\x93NUMPY\x01\x00\xff\xff" + b"x" * 80,
-        "short": idx(values("u1", (3, 4)))[:-1],
-        "long": idx(values("u1", (3, 4))) + b"x",
-        "short.gz": gzip.compress(idx(values("u1", (3, 4)))[:-1]),
         "huge.gz": gzip.compress(bytes([0, 0, 14, 3]) + b"\xff" * 12),
-    }
+    }  # fmt: skip
     entry = npz.index(b"PK\1\2")
     for name, at, byte in (("encrypted", 8, 1), ("method", 10, 97), ("directory", 33, 255), ("checksum", 16, 1)):
-        changed = bytearray(npz)
-        changed[entry + at] ^= byte
-        contents[f"{name}.npz"] = bytes(changed)
-    for name, other in {
-        "open.npy": b"(9, 3(, ", "nul.npy": b"(9, 3\0, ", "negative.npy": b"(-1, 3), ",
-        "wide.npy": b"(%d, 3), " % 10**50, "call.npy": b"(9, f()), ",
-    }.items():  # fmt: skip
+        contents[f"{name}.npz"] = npz[: entry + at] + bytes([npz[entry + at] ^ byte]) + npz[entry + at + 1 :]
+    for name, other in {"negative.npy": b"(-1, 3), ", "call.npy": b"(9, f()), "}.items():
         before, after = whole.split(b"(9, 3), ")
         contents[name] = (before + other + after)[:127].rstrip(b" \n").ljust(127) + b"\n" + whole[128:]
     for name, data in contents.items():
-        (folder / name).write_bytes(data)
-    return [path.name for path in folder.iterdir()]
-
-
-def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
-    """Whatever is wrong with it, a file of arrays gives one error that names it; nothing of it is executed."""
-    for name in bad_files(tmp_path):
-        with pytest.raises(UsageError) as refused:
+        (tmp_path / name).write_bytes(data)
+    for name in (*(path.name for path in tmp_path.iterdir()), "missing.npy"):
+        with pytest.raises(UsageError, match=re.escape(name)):
             open_arrays(tmp_path / name)
-        assert name in str(refused.value), name
-    with pytest.raises(UsageError, match="cannot be read"):
-        open_arrays(tmp_path / "missing.npy")
 
 
 def test_other_arrays_of_one_file_are_another_source(tmp_path: Path) -> None:
@@ -298,3 +209,221 @@ def test_other_arrays_of_one_file_are_another_source(tmp_path: Path) -> None:
     packed(*where, "--array", "image=a")
     packed(*where, "--array", "image=a")
     assert "the options of the source differ: " in stop_of("pack", "--workers", 0, "--array", "image=b", *where)
+
+
+# ---------------------------------------------------------------------------------------------- names and splits
+
+
+def images(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.stack([picture(12, 10, seed + n) for n in range(count)])
+
+
+def encoded(seed: int, kind: str) -> bytes:
+    return pictures.encoded(picture(10 + seed, 12, seed), kind)
+
+
+def as_row(data: bytes) -> np.ndarray[Any, Any]:
+    return np.frombuffer(data, np.uint8)
+
+
+def labels_of(source: Source) -> list[int]:
+    return [int(source[i].fields["label"]) for i in range(len(source))]  # type: ignore[arg-type, call-overload]
+
+
+@here
+class TestDataSetForEachImage(SourceConformance):
+    """Groups as classes, one data set of which is no image that can be read."""
+
+    def open(self, folder: Path) -> Source:
+        path = folder / "set.h5"
+        if not path.exists():
+            with h5py.File(path, "w") as file:
+                for n in range(6):
+                    file[f"{'ab'[n % 2]}/{n}"] = as_row(encoded(n, "JPEG"))
+                file["b/broken"] = as_row(encoded(7, "PNG")[:40])
+        return open_source(path)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        with h5py.File(folder / "set.h5") as file:
+            return [
+                (f"{group}/{name}", file[group][name][()].tobytes()) for group in "ab" for name in sorted(file[group])
+            ]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "set.h5")
+        return True
+
+
+def test_splits_that_names_share() -> None:
+    """All images must be of one; t10k is called test; `val` finds `valid`; any other word finds itself."""
+    for name, split, rest in (("train_set_x", "train", "x"), ("data/test/x", "test", "data/x"),
+                              ("level_2_split_valid_x.h5", "valid", "level_2_split_x.h5"),
+                              ("constraint", "", "constraint")):  # fmt: skip
+        assert split_of(name) == (split, rest)
+    assert splits_among(["x_test", "x_val", "x_train"]) == ["train", "val", "test"]
+    assert splits_among(["train-images", "t10k-images"]) == ["train", "test"]
+    assert splits_among(["x_train", "x"]) == []
+    assert splits_among(["x_train", "z_train"]) == []
+    assert of_split(["x_train", "x_valid", "y_valid", "other"], "val") == {"x": "x_valid", "y": "y_valid"}
+    assert of_split(["fold1/x", "fold2/x", "fold1/y"], "fold1") == {"x": "fold1/x", "y": "fold1/y"}
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("data.npy", "targets.npy"), ("train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz")]
+)
+def test_labels_beside_images(tmp_path: Path, name: str, other: str) -> None:
+    (tmp_path / other).touch()
+    beside = labels_beside(Listing(tmp_path / name))
+    assert beside is not None
+    assert beside.path == tmp_path / other
+    assert labels_beside(Listing(tmp_path / other)) is None
+
+
+def test_splits_of_an_npz(tmp_path: Path) -> None:
+    """One split alone has a path, and is another source than the other one of as many samples."""
+    path = tmp_path / "set.npz"
+    labels = {"y_train": np.arange(4)[:, None], "y_test": np.arange(4)[:, None] + 4}
+    np.savez(path, **labels, x_train=images(4), x_test=images(4, 9), classes=np.arange(8))
+    test = Reader(pack(path / "test", tmp_path / "store"))
+    assert test.column("label").tolist() == [4, 5, 6, 7]
+    np.testing.assert_array_equal(test[3]["image"], images(4, 9)[3])
+    assert "'classes' is left out: it is part of no split" in open_source(path / "test").info.problems[0]
+    assert run_here("pack", path / "train", tmp_path / "store").code == 2
+
+
+def test_named_arrays_are_packed_as_before(tmp_path: Path) -> None:
+    """--array names what is in the file, whatever splits there are; of all splits it says the names without theirs."""
+    chw = np.moveaxis(images(4), -1, 1)
+    np.savez(tmp_path / "set.npz", x_train=chw, c_train=np.arange(4), x_test=chw[:2], c_test=np.arange(2))
+    assert labels_of(open_source(tmp_path / "set.npz", array="image=x_train:chw,label=c_train")) == [0, 1, 2, 3]
+    pack(tmp_path / "set.npz", tmp_path / "s", "--splits", "train,test", "--array", "image=x:chw,label=c")
+    test = Reader(tmp_path / "s", split="test")
+    np.testing.assert_array_equal(test[1]["image"], images(4)[1])
+    assert test.column("label").tolist() == [0, 1]
+    with pytest.raises(UsageError, match="--array and --image-column both name arrays"):
+        open_source(tmp_path / "set.npz", array="image=x,label=c", image_column="x")
+
+
+@pytest.mark.parametrize(
+    ("folder", "last"), [("FashionMNIST", "Ankle boot"), ("fashion-mnist", "Ankle boot"), ("x", None)]
+)
+def test_names_of_classes_by_the_folder(tmp_path: Path, folder: str, last: str | None) -> None:
+    """The files are called alike in all of these sets: only the folder says which it is. Its root will do."""
+    raw = tmp_path / folder / "raw"
+    raw.mkdir(parents=True)
+    (raw / "train-images-idx3-ubyte").write_bytes(idx(images(3)[..., 0]))
+    (raw / "train-labels-idx1-ubyte").write_bytes(idx(np.array([9, 0, 3], np.uint8)))
+    for path in (raw, tmp_path / folder / "train"):
+        source = open_source(path)
+        assert labels_of(source) == [9, 0, 3]
+        assert (source.info.classes or (None,))[-1] == last
+    assert open_source(raw, classes=[*"abcdefghij"]).info.classes == (*"abcdefghij",)
+
+
+def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", images(4))
+    np.save(tmp_path / "labels.npy", np.array(["b", "a", "b", "c"]))
+    np.save(tmp_path / "boxes.npy", np.zeros((4, 4)))
+    source = open_source(tmp_path)
+    assert (source.info.classes, labels_of(source)) == (("a", "b", "c"), [1, 0, 1, 2])
+    assert source.info.problems == ("not packed: boxes.npy, beside images.npy",)
+    with pytest.raises(UsageError, match="there are no splits in"):
+        open_source(tmp_path / "train")
+
+
+@here
+def test_a_pair_of_hdf5_files(tmp_path: Path) -> None:
+    """The file of images alone will do; labels that do not fit are told; what --array names is packed, and nothing
+    else."""
+    for name, values in (("x", images(4)), ("y", np.array([1, 0, 0, 1]).reshape(4, 1, 1, 1))):
+        with h5py.File(tmp_path / f"set_{name}.h5", "w") as file:
+            file[name] = values
+    assert labels_of(open_source(tmp_path / "set_x.h5")) == [1, 0, 0, 1]
+    assert open_source(tmp_path, classes=["no", "yes"]).info.classes == ("no", "yes")
+    assert list(open_source(tmp_path / "set_x.h5", array="image=x").info.fields) == []
+    before = open_source(tmp_path).states()
+    os.utime(tmp_path / "set_y.h5", ns=(0, 10**18))
+    assert not np.array_equal(open_source(tmp_path).states(), before), "labels that change make another source"
+    with h5py.File(tmp_path / "set_y.h5", "w") as file:
+        file["y"] = np.arange(3)
+    (problem,) = open_source(tmp_path).info.problems
+    assert problem == "set_y.h5, next to it, has no label for each of the 4 images: it contains y int64 (3,)"
+
+
+@here
+@pytest.mark.parametrize("form", ["pixels", "sizes", "uint8", "opaque", "text"])
+def test_a_data_set_for_each_image(tmp_path: Path, form: str) -> None:
+    """Pixels of one size or several, or files: as a row of uint8, opaque, or as a text of one length."""
+    wanted = dict[str, Any]()
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        for n in range(6):
+            name, data = f"{('cat', 'dog')[n % 2]}/deep/{n}", encoded(n, "PNG" if n % 2 else "JPEG")
+            wanted[name] = picture(12, 10 + (n if form == "sizes" else 0), n) if form in ("pixels", "sizes") else data
+            file[name] = {"uint8": as_row, "opaque": np.void, "text": np.bytes_}.get(form, np.asarray)(wanted[name])
+    source = open_source(tmp_path / "set.h5")
+    assert source.info.classes == ("cat", "dog")
+    assert source.info.image == {
+        "pixels": ImageKind("uint8", (12, 10, 3)),
+        "sizes": ImageKind("uint8", (None, None, 3), resized=True),
+    }.get(form)
+    for i in range(6):
+        item = source[i]
+        assert item.fields == {"label": int(item.key.startswith("dog"))}
+        np.testing.assert_array_equal(item.image, wanted[item.key])
+
+
+@here
+def test_splits_of_a_data_set_for_each_image(tmp_path: Path) -> None:
+    """Groups that are splits are no classes; those in them are."""
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        for n in range(8):
+            file[f"{('train', 'val')[n % 2]}/{('cat', 'dog')[n // 4]}/{n}"] = picture(8, 8, n)
+    with pytest.raises(UsageError, match="is divided into the splits train, val"):
+        open_source(tmp_path / "set.h5")
+    val = open_source(tmp_path / "set.h5" / "val")
+    assert ([val.key(i) for i in range(4)], val.info.classes) == (["cat/1", "cat/3", "dog/5", "dog/7"], ("cat", "dog"))
+
+
+@here
+def test_files_in_texts_of_one_length(tmp_path: Path) -> None:
+    """HDF5 fills them with zeros, which files of some formats end in themselves."""
+    files = [encoded(n, kind) for n, kind in enumerate(["JPEG", "PNG", "BMP", "WEBP"])]
+    files.append(pictures.encoded(np.zeros((4, 4, 3), np.uint8), "BMP"))
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["image"], file["label"] = np.array(files), np.arange(5)
+        file["name"] = np.array([b"a", b"b", b"c", b"d", b"e"])
+    source = open_source(tmp_path / "set.h5")
+    assert set(source.info.fields) == {"label", "name"}
+    for i, data in enumerate(files):
+        found = source[i].image
+        assert isinstance(found, bytes)
+        assert found == data if i < 2 else found.startswith(data)
+        assert np.array_equal(*(np.asarray(Image.open(io.BytesIO(one))) for one in (found, data)))
+
+
+def write(path: Path, values: dict[str, bytes]) -> Path:
+    with lmdb.open(str(path), map_size=1 << 26) as database, database.begin(write=True) as transaction:
+        for key, value in values.items():
+            transaction.put(key.encode(), value)
+    return path
+
+
+def test_labels_and_texts_beside_images(tmp_path: Path) -> None:
+    """Whole numbers in .txt are labels, unless .cls has them; names in .cls are classes; others are texts."""
+    files = {f"{n}.jpg": encoded(n, "JPEG") for n in range(4)}
+    numbers = open_source(write(tmp_path / "numbers", files | {f"{n}.txt": b" %d\n" % (n % 3) for n in range(4)}))
+    assert (labels_of(numbers), numbers.info.classes) == ([0, 1, 2, 0], None)
+    named = {f"{n}.cls": (b"dog", b"cat")[n % 2] for n in range(3)} | {f"{n}.txt": b"%d" % n for n in range(4)}
+    source = open_source(write(tmp_path / "named", files | named | {"9.txt": b"alone", "9.cls": b"cat"}))
+    assert source.info.classes == ("cat", "dog")
+    assert [source[i].fields for i in range(4)] == [
+        {"label": label, "text": f"{i}"} for i, label in enumerate([1, 0, 1, -1])
+    ]
+    assert source.info.counts == {"other_keys": 2, "unlabelled": 1, "empty_classes": 0}
+    assert source.info.problems == ("1 image has no key of the same name with .cls",)
+    plain = open_source(write(tmp_path / "json", files | {"0.json": b'{"a": 1}', "2.txt": b"x" * 5000}))
+    assert plain[0].fields == {"json": '{"a": 1}', "text": ""}
+    with pytest.raises(DecodeError, match="its text has more than 4,096 bytes"):
+        plain[2]
+    texts = open_source(write(tmp_path / "texts", {f"{n}.txt": image for n, image in enumerate(files.values())}))
+    assert [texts.key(i) for i in range(4)] == ["0.txt", "1.txt", "2.txt", "3.txt"]  # images may be called so

@@ -31,27 +31,11 @@ VALUES: tuple[Any, ...] = (
 )
 """What a place in JSON may hold instead of what belongs there."""
 TEXTS = (
-    *("100000000000000000000", "-1", "0", "1e308", "nan", "inf", "-inf", "", "text", "[]", '[[1], {"a": 1}]', "null"),
-    *(
-        '{"a": 1}',
-        "1_0",
-        "\u0661",
-        "0x10",
-        "'",
-        '"',
-        "\t",
-        "\0",
-        "9" * 5000,
-        "a" * 300,
-        "../..",
-        "0.5",
-        "True",
-        "\udcff",
-    ),
+    *("100000000000000000000", "-1", "0", "1e308", "nan", "-inf", "", "text", "[]", '[[1], {"a": 1}]', "null", "1_0"),
+    *("0x10", "'", '"', "\t", "\0", "9" * 5000, "a" * 300, "../..", "0.5", "True", "\u0661", "\udcff"),
 )
 """What a place in any other text may hold."""
 _WORD = re.compile(rb"(?<=[\"'>\s,:=\[])[\w.+-]+(?=[\"'<\s,;\]:])|(?<=[\"'>])[^\"'<>]*(?=[\"'<])")
-_BYTES = {chr(0), "\t"}
 
 
 def some_bytes(data: bytes, draw: random.Random) -> bytes:
@@ -75,11 +59,8 @@ def cut(data: bytes, draw: random.Random) -> bytes:
 def longer(data: bytes, draw: random.Random) -> bytes:
     """Some bytes twice, or others put in."""
     at = draw.randrange(len(data) + 1)
-    return (
-        data[:at]
-        + draw.choice([data[at : at + draw.randrange(1, 40)], draw.randbytes(4), b"\n", b"\0" * 64])
-        + data[at:]
-    )
+    new = draw.choice([data[at : at + draw.randrange(1, 40)], draw.randbytes(4), b"\n", b"\0" * 64])
+    return data[:at] + new + data[at:]
 
 
 def words(data: bytes, draw: random.Random) -> bytes:
@@ -101,19 +82,6 @@ def places_in(tree: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def _number_in(text: str, draw: random.Random) -> str:
-    """A text with another number in it."""
-    numbers = [*re.finditer(r"\d+", text)]
-    if not numbers:
-        return draw.choice(TEXTS)
-    place = draw.choice(numbers)
-    return (
-        text[: place.start()]
-        + draw.choice(["99999999999999999999", "0", "-1", "x", "4294967296", ""])
-        + text[place.end() :]
-    )
-
-
 def tree_changed(tree: Any, draw: random.Random) -> Any:
     """A tree of JSON with a value replaced, taken out, or there twice."""
     places = places_in(tree)
@@ -127,31 +95,9 @@ def tree_changed(tree: Any, draw: random.Random) -> Any:
         inside.insert(key, inside[key])
     elif how < 0.2 and isinstance(inside, dict):
         inside[draw.choice(["", "path", "label", "\ud800", "id"])] = inside.pop(key)
-    elif how < 0.4 and isinstance(inside[key], str):
-        inside[key] = _number_in(inside[key], draw)
-    elif how < 0.45:
-        deep: Any = 1
-        for _ in range(draw.choice([50, 3000])):
-            deep = [deep]
-        return _Deep(tree, inside, key)
     else:
         inside[key] = draw.choice(VALUES)
     return tree
-
-
-class _Deep:
-    """A tree with very many lists in each other at a place, which Python's own writer of JSON does not write."""
-
-    def __init__(self, tree: Any, inside: Any, key: Any) -> None:
-        inside[key] = "\x01deep"
-        self.tree = tree
-
-    def text(self, depth: int) -> str:
-        return json.dumps(self.tree).replace('"\\u0001deep"', "[" * depth + "]" * depth)
-
-
-def _dumped(tree: Any, draw: random.Random) -> str:
-    return tree.text(draw.choice([20, 2000, 100000])) if isinstance(tree, _Deep) else json.dumps(tree)
 
 
 def json_values(data: bytes, draw: random.Random) -> bytes:
@@ -159,7 +105,7 @@ def json_values(data: bytes, draw: random.Random) -> bytes:
         tree = json.loads(data)
     except ValueError:
         return words(data, draw)
-    return _dumped(tree_changed(tree, draw), draw).encode()
+    return json.dumps(tree_changed(tree, draw)).encode()
 
 
 def json_lines(data: bytes, draw: random.Random) -> bytes:
@@ -187,30 +133,20 @@ def cells(data: bytes, draw: random.Random) -> bytes:
     return out.getvalue().encode("utf-8", "surrogateescape")
 
 
-# ---------------------------------------------------------------------------------------------- tables
-
 _TYPES: tuple[Callable[[int], Any], ...] = (
     lambda n: pa.array(["text"] * n),
-    lambda n: pa.array(["3"] * n),
-    lambda n: pa.array([[1, 2]] * n),
     lambda n: pa.array([[]] * n, pa.list_(pa.int64())),
     lambda n: pa.array([{"a": 1}] * n),
-    lambda n: pa.array([[{"a": 1}]] * n),
-    lambda n: pa.array([math.nan] * n),
     lambda n: pa.array([math.inf] * n),
-    lambda n: pa.array([1e308] * n),
     lambda n: pa.array([-1] * n),
-    lambda n: pa.array([2**63 - 1] * n),
     lambda n: pa.array([2**64 - 1] * n, pa.uint64()),
     lambda n: pa.array([True] * n),
     lambda n: pa.array([None] * n),
     lambda n: pa.array([None] * n, pa.int64()),
     lambda n: pa.array([b"\xff\0"] * n),
     lambda n: pa.array([0] * n, pa.timestamp("ns")),
-    lambda n: pa.array([0] * n, pa.duration("s")),
     lambda n: pa.array([None] * n, pa.decimal128(38, 2)),
     lambda n: pa.array(["a"] * n).dictionary_encode(),
-    lambda n: pa.array([0.5] * n, pa.float16()),
 )
 """Columns of other types, for a number of rows."""
 
@@ -242,23 +178,17 @@ def arrow_columns(data: bytes, draw: random.Random) -> bytes:
     return out.getvalue()
 
 
-# ---------------------------------------------------------------------------------------------- arrays
-
 _ARRAYS: tuple[Callable[[int], Any], ...] = (
     lambda n: np.array(["text"] * n),
     lambda n: np.array([b"x"] * n),
-    lambda n: np.full(n, np.nan),
     lambda n: np.full(n, np.inf),
-    lambda n: np.full(n, 1e308),
     lambda n: np.full(n, 2**64 - 1, np.uint64),
     lambda n: np.full(n, -1),
     lambda n: np.zeros(n, np.complex64),
-    lambda n: np.zeros(n, np.bool_),
     lambda n: np.zeros((n, 0), np.uint8),
     lambda n: np.zeros((n, 2, 3, 4, 5), np.uint8),
     lambda n: np.zeros((), np.int64),
     lambda n: np.zeros(n + 1, np.int64),
-    lambda n: np.zeros(n, "M8[s]"),
     lambda n: np.zeros(n, [("a", "i4"), ("b", "f4")]),
 )
 """Arrays of other dtypes and shapes, for a number of rows."""
@@ -298,14 +228,12 @@ def pickled(data: bytes, draw: random.Random) -> bytes:
 
 
 def examples(data: bytes, draw: random.Random) -> bytes:
-    """One record more, whose features are of other types."""
+    """One record more, whose features are of other types, or whose bytes say anything; its checksums are right."""
     names = sorted({*re.findall(rb"image/[a-z/_]+|[a-z]{4,}", data)}) or [b"image"]
     value = draw.choice([10**18, -1, 0.5, math.nan, math.inf, "text", b"\xff", "", [], [1, 2], [0.5], ["a", "b"]])
-    made = {name.decode(): value for name in draw.sample(names, min(len(names), draw.choice([1, 2, 9])))}
-    return draw.choice([record(example(made)) + data, data + record(example(made))])
-
-
-# ---------------------------------------------------------------------------------------------- archives
+    made = example({name.decode(): value for name in draw.sample(names, min(len(names), draw.choice([1, 2, 9])))})
+    made = draw.choice([made, some_bytes(made, draw)])
+    return draw.choice([record(made) + data, data + record(made)])
 
 
 def tar_members(data: bytes, draw: random.Random) -> bytes:

@@ -45,7 +45,7 @@ def message(tag: int, data: bytes) -> bytes:
     return bytes([tag]) + varint(len(data)) + data
 
 
-def feature(value: Any, packed: bool = True) -> bytes:
+def feature(value: Any) -> bytes:
     """A tf.train.Feature."""
     values = list(value) if isinstance(value, list | tuple | np.ndarray) else [value]
     values = [one.item() if isinstance(one, np.generic) else one for one in values]
@@ -55,17 +55,13 @@ def feature(value: Any, packed: bool = True) -> bytes:
         items = [one.encode() if isinstance(one, str) else one for one in values]
         return message(0x0A, b"".join(message(0x0A, one) for one in items))
     if isinstance(values[0], float):
-        floats = [struct.pack("<f", one) for one in values]
-        return message(0x12, message(0x0A, b"".join(floats)) if packed else b"".join(b"\x0d" + one for one in floats))
-    numbers = [varint(one) for one in values]
-    return message(0x1A, message(0x0A, b"".join(numbers)) if packed else b"".join(b"\x08" + one for one in numbers))
+        return message(0x12, message(0x0A, struct.pack(f"<{len(values)}f", *values)))
+    return message(0x1A, message(0x0A, b"".join(varint(one) for one in values)))
 
 
-def example(features: Features, packed: bool = True) -> bytes:
+def example(features: Features) -> bytes:
     """A tf.train.Example."""
-    entries = [
-        message(0x0A, message(0x0A, k.encode()) + message(0x12, feature(v, packed))) for k, v in features.items()
-    ]
+    entries = [message(0x0A, message(0x0A, k.encode()) + message(0x12, feature(v))) for k, v in features.items()]
     return message(0x0A, b"".join(entries))
 
 
