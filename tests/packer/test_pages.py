@@ -182,7 +182,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     source = of_classes(root / NAMES[3] / "photos", {"a": 6, "b": 6}, 120)
     sizes = ("--size", "100", "--size", "64x80", "--quality", "30", "--quality", "90")
     ran = run_here(
-        "plan", "--quiet", "--budget", "9s", *sizes, "--workers", "2", "--batch", "4", "--target", "900", "--disk",
+        "plan", "--quiet", "--budget", "1s", *sizes, "--workers", "2", "--batch", "4", "--target", "900", "--disk",
         "3MB", "--html", page, source,
     )  # fmt: skip
     made["plan"] = page.read_text("utf-8")
