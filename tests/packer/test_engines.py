@@ -286,15 +286,6 @@ def test_a_part_that_is_begun_after_its_run_is_refused(source: Path, tmp_path: P
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
 
 
-def test_ray_runs_that_end_while_their_parts_do(source: Path, tmp_path: Path, ray: str) -> None:
-    """Run after run stops at one sample while other parts begin, go on, and end: the command's process lives through
-    all of it, and the run after them makes a sound store."""
-    program = Path(__file__).parents[1] / "support" / "ending.py"
-    with process([sys.executable, program, ray, 3, source, tmp_path], env=cluster_environment()) as ran:
-        out, err = ran.communicate(timeout=240)
-    assert (ran.returncode, out) == (0, "sound\n"), err
-
-
 # ---------------------------------------------------------------------------------------------- strange pools
 
 
@@ -375,43 +366,6 @@ def test_a_part_that_kills_every_worker_is_named(
     run(source, store, LocalEngine(1))
     assert settled(store) == undisturbed("memmap")
     assert {shard: state for shard, state in states_of(store).items() if shard in done} == done
-
-
-@pytest.mark.usefixtures("hurry")
-def test_a_part_beside_a_deadly_one_is_not_blamed(source: Path, tmp_path: Path) -> None:
-    """A worker that dies of one part fails whatever else it has, running or waiting, as often as they meet: parts that
-    pack alone are packed, and neither rejected nor named."""
-    deadly, went = threading.Event(), threading.Event()
-
-    def beside(function: Callable[[bytes], Any], task: PartTask) -> Any:
-        if task.number == 1:
-            deadly.set()
-            went.wait(1)  # a neighbour, if there is one
-            raise UncompletedJobError("the worker died")
-        if task.number == 2 and deadly.wait(1):
-            deadly.clear()
-            went.set()
-            raise UncompletedJobError("the worker died, of another part")
-        return once(function, task)
-
-    with pytest.raises(PackError) as raised:
-        run(source, tmp_path / "store", ExecutorEngine(Calls(beside), slots=2))
-    assert "part 1 (" in str(raised.value)
-    assert "part 2 (" not in str(raised.value)
-    assert len(finished_shards(tmp_path / "store")) == 3
-
-
-@pytest.mark.usefixtures("hurry")
-def test_a_cluster_on_which_everything_dies(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When part after part kills its workers, the run ends with what they died of, and packs nothing itself."""
-    monkeypatch.setattr(executor, "_DEADLY_PARTS", 2)
-
-    def deadly(function: Callable[[bytes], Any], task: PartTask) -> Any:
-        raise UncompletedJobError("the job was ended")
-
-    with pytest.raises(PackError, match=r"workers keep dying.*the job was ended"):
-        run(source, tmp_path / "store", ExecutorEngine(Calls(deadly), slots=2))
-    assert not list((tmp_path / "store").glob("shard-*"))
 
 
 @pytest.mark.usefixtures("hurry")
@@ -510,7 +464,7 @@ def test_an_executor_without_workers(source: Path, tmp_path: Path) -> None:
 
 def test_a_dask_worker_without_rawpack(source: Path, tmp_path: Path) -> None:
     """One of two workers has no rawpack: the command ends in one line that names its host, and what it lacks; the
-    worker lives on, for whoever else uses the cluster. What the other one has packed by then serves the next try."""
+    worker lives on, for whoever else uses the cluster."""
     distributed = pytest.importorskip("distributed", reason="no Dask: pip install 'rawpack[dask]'")
 
     with (
@@ -527,32 +481,6 @@ def test_a_dask_worker_without_rawpack(source: Path, tmp_path: Path) -> None:
         rf"rawpack: the Dask cluster at {address} has a worker that cannot pack, .*: {words}\n", ran.err
     )
     assert ran.code == 1
-    assert run_command("pack", "-q", *SMALL, source, tmp_path / "store").code == 0
-    assert run_command("inspect", "--verify", tmp_path / "store").code == 0
-
-
-@pytest.mark.usefixtures("hurry", "by_ray")
-def test_a_ray_cluster_whose_cpus_are_taken(source: Path, undisturbed: Undisturbed, tmp_path: Path) -> None:
-    """All CPUs belong to somebody else: the run says so and ends when the time is up. Its parts, which are begun when
-    the CPUs are free again, end at once without a trace, and a new run goes on."""
-    import ray
-
-    @ray.remote(num_cpus=1)  # type: ignore[untyped-decorator, unused-ignore]
-    class Other:
-        def ready(self) -> None: ...
-
-    others = [Other.remote() for _ in range(2)]  # type: ignore[attr-defined, unused-ignore]
-    try:
-        ray.get([other.ready.remote() for other in others])
-        with pytest.raises(
-            PackError, match=r"for 0\.5 s: the Ray cluster at \S+, which runs 2 parts at a time, is busy"
-        ):
-            run(source, tmp_path / "store", RayEngine(timeout=0.5))
-    finally:
-        for other in others:
-            ray.kill(other)
-    run(source, tmp_path / "store", RayEngine())
-    assert settled(tmp_path / "store") == undisturbed("memmap")
 
 
 def test_other_versions_of_rawpack_are_refused(tmp_path: Path) -> None:

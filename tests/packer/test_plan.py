@@ -11,7 +11,6 @@ import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -27,10 +26,10 @@ from rawpack.formats.codecs import zstd
 from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
-from rawpack_packer.tune import measure, trial
+from rawpack_packer.tune import trial
 from rawpack_packer.tune.candidates import Candidate, candidates, parse_steps, untried
 from rawpack_packer.tune.loss import Loss, psnr, ssim
-from rawpack_packer.tune.measure import Rate, Reading, Setting, read_in_turn
+from rawpack_packer.tune.measure import Rate, Reading, Setting
 from rawpack_packer.tune.plan import _words
 from rawpack_packer.tune.recommend import Goals, recommend, trades
 from rawpack_packer.tune.system import scratch_folder
@@ -83,20 +82,11 @@ def test_the_recommended_command_packs_that_candidate(images: Path, tmp_path: Pa
 # ---------------------------------------------------------------------------------------------- the sample
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"array": {"image": "train/x", "label": "y"}}, "--array image=train/x --array label=y"),
-        ({"fields": {"a": "float32", "b": ("float32", (None, 5))}}, "--field a:float32 --field b:float32[?,5]"),
-        ({"episodes": [0, 3], "limit": 5}, "--episodes 0,3 --limit 5"),
-        ({"kind": "listing", "skip_unreadable": True, "path_column": "p", "images": Path("in")},
-         "--source listing --skip-unreadable --path p --images in"),
-        ({"images": (), "columns": None, "skip_unreadable": False}, ""),
-    ],
-)  # fmt: skip
-def test_keywords_are_written_as_the_command_takes_them(given: dict[str, Any], words: str) -> None:
+def test_keywords_are_written_as_the_command_takes_them() -> None:
     """Also dicts and lists of Python, of which the last one would count otherwise."""
-    assert _words(given) == words.split()
+    given = {"array": {"image": "x", "label": "y"}, "fields": {"b": ("float32", (None, 5))}, "skip_unreadable": True}
+    words = "--array image=x --array label=y --field b:float32[?,5] --skip-unreadable"
+    assert _words(given | {"images": (), "columns": None}) == words.split()
 
 
 def test_a_sample_is_spread_over_the_whole(images: Path) -> None:
@@ -168,45 +158,6 @@ def test_the_start_of_workers_counts_once(
 
 
 # ---------------------------------------------------------------------------------------------- the budget
-
-
-class Played:
-    """A meter on a clock of its own, on which every measurement takes a second."""
-
-    def __init__(self, clock: SimpleNamespace) -> None:
-        self.clock = clock
-
-    def warm(self, setting: Setting, seconds: float) -> Rate:
-        self.clock.now += 1.0
-        return Rate(1.0)
-
-    cold = warm
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("deadline", "warm", "cold"),
-    [
-        (100.0, [5, 5, 5], [2, 2, 2]),  # time for all
-        (9.0, [2, 2, 2], [1, 1, 1]),  # two thirds are for reading from memory
-        (4.0, [1, 1, 1], [0, 0, 1]),
-        (-1.0, [1, 1, 1], [0, 0, 0]),  # packing took it all
-    ],
-)
-def test_measuring_ends_by_its_deadline(
-    monkeypatch: pytest.MonkeyPatch, deadline: float, warm: list[int], cold: list[int]
-) -> None:
-    """Where each measurement takes a second: what is left out, and that nothing ends after the deadline but the first
-    round from memory, which is always made."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(measure.time, "monotonic", lambda: clock.now)
-    readings = [Reading(cast(Any, Played(clock)), Setting(1, 1)) for _ in range(3)]
-    read_in_turn(readings, 0.1, deadline=deadline)
-    assert [len(one.warm) for one in readings] == warm
-    assert sorted(len(one.cold) for one in readings) == cold
-    assert clock.now <= max(deadline, 3.0)
 
 
 def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
