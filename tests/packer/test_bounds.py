@@ -184,17 +184,17 @@ def test_frames_are_those_of_the_samples(tmp_path: Path) -> None:
 
 def test_values_that_take_no_bytes(tmp_path: Path) -> None:
     """A table of all values of a shard is made only where the shard has bytes for them."""
-    samples, names = 400, [f"c{k}" for k in range(400)]
+    samples = 400
     data = struct.pack(f"<{samples + 2}I", samples, *[4 * (samples + 2)] * (samples + 1))
-    root = tmp_path / "set"
-    root.mkdir()
+    root = mds(tmp_path / "set", data, "zstd", samples=samples)
     (root / "a.mds").write_bytes(data)
-    shard = {
-        "column_names": names, "column_encodings": ["jpeg", *["uint8"] * 399], "column_sizes": [None, *[1] * 399],
-        "format": "mds", "version": 2, "samples": samples, "compression": None, "hashes": [], "zip_data": None,
+    tree = json.loads((root / "index.json").read_text())
+    tree["shards"][0] |= {
+        "column_names": [f"c{k}" for k in range(400)], "column_encodings": ["jpeg", *["uint8"] * 399],
+        "column_sizes": [None, *[1] * 399], "compression": None, "zip_data": None,
         "raw_data": {"basename": "a.mds", "bytes": len(data), "hashes": {}},
     }  # fmt: skip
-    (root / "index.json").write_text(json.dumps({"version": 2, "shards": [shard]}))
+    (root / "index.json").write_text(json.dumps(tree))
     assert "sample 0 has 0 bytes, and its 400 values at least 403" in refused(root, MIB)
 
 

@@ -123,12 +123,3 @@ def test_arrays_and_other_depths_are_refused(tmp_path: Path) -> None:
         rawpack.pack(tmp_path / "b", tmp_path / "c", depth=16, workers=0)
     with pytest.raises(PackError, match="png of 8 bits"):
         rawpack.pack(tmp_path / "in", tmp_path / "d", depth=16, workers=0)
-
-
-def test_steps_for_bytes_name_what_takes_16_bits(tmp_path: Path) -> None:
-    rawpack.pack(write(tmp_path / "in", values(65535, 3)), tmp_path / "store", depth=16, size=16, workers=0)
-    reader = rawpack.Reader(tmp_path / "store")
-    with pytest.raises(UsageError, match="ConvertImageDtype"):
-        reader.batches(1, transform=[rawpack.transforms.ColorJitter(0.1)])
-    (batch,) = reader.batches(1, transform=[rawpack.transforms.ConvertImageDtype()], workers=0)
-    assert batch["image"].dtype == np.float32

@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,7 +28,7 @@ from clusters import cluster_environment, dask_cluster, environment_without_rawp
 from folders import finished_shards, settled, states_of
 from held import Held, held, let_go
 from pictures import linked, picture, save
-from running import Undisturbed, process, run_command, run_here, undisturbed_runs
+from running import pack, process, run_command, run_here
 from troubled import Trouble, troubled
 
 import rawpack_packer
@@ -73,9 +73,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """`undisturbed(layout)`: the files of a store that one process made, part after part."""
-    return undisturbed_runs(source, tmp_path_factory, *SMALL)
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a store that one process made, part after part."""
+    return settled(pack(source, tmp_path_factory.mktemp("undisturbed") / "store", *SMALL, "--max-rejects", 20))
 
 
 @pytest.fixture(scope="module")
@@ -108,23 +108,14 @@ def by_ray(ray: str) -> Iterator[Engine]:
         yield engine
 
 
-Opened = Callable[[str], AbstractContextManager[Engine]]
+By = Callable[[str], Engine]
 
 
 @pytest.fixture
-def opened(request: pytest.FixtureRequest) -> Opened:
-    """`with opened("dask") as engine`: an engine of that name. Processes and clusters start once for all tests."""
-
-    @contextmanager
-    def get(name: str) -> Iterator[Engine]:
-        if name == "here":
-            yield InlineEngine()
-        elif name == "local":
-            yield LocalEngine(2)
-        else:
-            yield request.getfixturevalue(f"by_{name}")
-
-    return get
+def by(request: pytest.FixtureRequest) -> By:
+    """`by("dask")`: an engine of that name. Processes and clusters start once for all tests."""
+    own: dict[str, Callable[[], Engine]] = {"here": InlineEngine, "local": lambda: LocalEngine(2)}
+    return lambda name: own[name]() if name in own else request.getfixturevalue(f"by_{name}")
 
 
 def run(source: Path, store: Path, engine: Engine, trouble: Trouble | None = None, **more: Any) -> Any:
@@ -158,13 +149,13 @@ def test_all_that_makes_a_store_takes_an_engine(source: Path, tmp_path: Path, by
 
 @pytest.mark.parametrize("name", ["local", "processes"])
 def test_other_libraries_than_the_recipes_are_refused(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Opened, name: str
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: By, name: str
 ) -> None:
     """Workers whose resizer is not the recipe's pack nothing; the error says what differs, and where."""
     here = recipes.libraries(RECIPE)
     monkeypatch.setattr("rawpack_packer.recipe.fields.libraries", lambda *_, **__: here | {"resizer": "stone 0.1"})
-    with opened(name) as engine, pytest.raises(PackError, match=r"resizer opencv.*the recipe has stone 0.1") as raised:
-        run(source, tmp_path / "store", engine)
+    with pytest.raises(PackError, match=r"resizer opencv.*the recipe has stone 0.1") as raised:
+        run(source, tmp_path / "store", by(name))
     assert not list((tmp_path / "store").glob("shard-*"))
     assert name == "local" or f"on host {os.uname().nodename}: " in str(raised.value)
 
@@ -173,12 +164,12 @@ class TestEngines(EngineConformance):
     """What `rawpack_packer.testing` asks of engines of others, of ours."""
 
     @pytest.fixture(autouse=True, params=ENGINES)
-    def named(self, request: pytest.FixtureRequest, opened: Opened) -> None:
-        self._opened, self._name = opened, request.param
-        self.in_this_process = self._name == "here"
+    def named(self, request: pytest.FixtureRequest, by: By) -> None:
+        self._engine = by(request.param)
+        self.in_this_process = request.param == "here"
 
     def start(self) -> AbstractContextManager[Engine]:
-        return self._opened(self._name)
+        return nullcontext(self._engine)
 
 
 # ---------------------------------------------------------------------------------------------- deaths
@@ -186,7 +177,7 @@ class TestEngines(EngineConformance):
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_a_worker_that_is_killed_in_the_middle_of_its_part(
-    source: Path, undisturbed: Undisturbed, tmp_path: Path, opened: Opened, name: str
+    source: Path, undisturbed: dict[str, bytes], tmp_path: Path, by: By, name: str
 ) -> None:
     """SIGKILL to the cluster's worker that is known to be at sample 100: another does its part, to the same bytes."""
     killed: list[int] = []
@@ -201,17 +192,16 @@ def test_a_worker_that_is_killed_in_the_middle_of_its_part(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with opened(name) as engine:
-        run(source, tmp_path / "store", engine, Held(100, tmp_path))
+    run(source, tmp_path / "store", by(name), Held(100, tmp_path))
     killer.join()
-    assert settled(tmp_path / "store") == undisturbed("memmap")
+    assert settled(tmp_path / "store") == undisturbed
     packers = held(tmp_path, 2)
     assert {parent for _, parent in packers} > set(killed)
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid, _ in packers if psutil.pid_exists(pid)], timeout=120)
     assert not alive
 
 
-def test_an_executor_that_breaks(source: Path, undisturbed: Undisturbed, tmp_path: Path) -> None:
+def test_an_executor_that_breaks(source: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
     """A pool of processes of which one is killed takes nothing more: said so, and a new one goes on."""
     store = tmp_path / "store"
 
@@ -231,22 +221,22 @@ def test_an_executor_that_breaks(source: Path, undisturbed: Undisturbed, tmp_pat
     done = finished_shards(store)
     with ThreadPoolExecutor(2) as another:
         run(source, store, ExecutorEngine(another))
-    assert settled(store) == undisturbed("memmap")
+    assert settled(store) == undisturbed
     assert {shard: state for shard, state in states_of(store).items() if shard in done} == done
 
 
 @pytest.mark.parametrize(("name", "how"), [("dask", signal.SIGINT), ("ray", signal.SIGKILL)])
 def test_a_run_that_ends_leaves_no_work_on_the_cluster(
-    request: pytest.FixtureRequest, source: Path, undisturbed: Undisturbed, tmp_path: Path,
-    opened: Opened, name: str, how: signal.Signals,
+    request: pytest.FixtureRequest, source: Path, undisturbed: dict[str, bytes], tmp_path: Path,
+    by: By, name: str, how: signal.Signals,
 ) -> None:  # fmt: skip
     """The run is killed, or interrupted as by Ctrl-C, while a worker sits at one sample. The same command goes on
     beside it; the worker of the run that is gone ends without a trace, and finished parts are not done again."""
     store, folder = tmp_path / "store", tmp_path / "notes"
     folder.mkdir()
     held_command = [sys.executable, Path(__file__).parents[1] / "support" / "held.py", 100, folder]
-    by = ("--engine", name, "--address", request.getfixturevalue(name), "--engine-timeout", 120)
-    args = ("pack", *by, "--max-rejects", 20, *SMALL, source, store)
+    where = ("--engine", name, "--address", request.getfixturevalue(name), "--engine-timeout", 120)
+    args = ("pack", *where, "--max-rejects", 20, *SMALL, source, store)
     with process([*held_command, *args], env=cluster_environment()) as first:
         ((packer, _),) = held(folder)
         first.send_signal(how)
@@ -256,11 +246,10 @@ def test_a_run_that_ends_leaves_no_work_on_the_cluster(
     assert first.returncode == (130 if how == signal.SIGINT else -how), err
     assert "Traceback" not in err
     done = finished_shards(store) if how == signal.SIGINT else {}
-    with opened(name) as engine:
-        run(source, store, engine)
+    run(source, store, by(name))
     _, alive = psutil.wait_procs([psutil.Process(packer)] if psutil.pid_exists(packer) else [], timeout=100)
     assert not alive
-    assert settled(store) == undisturbed("memmap")
+    assert settled(store) == undisturbed
     assert {shard: state for shard, state in states_of(store).items() if shard in done} == done
 
 
@@ -320,7 +309,7 @@ def once(function: Callable[[bytes], Any], task: PartTask) -> Any:
 
 
 @pytest.mark.usefixtures("hurry")
-def test_two_workers_at_one_part(source: Path, undisturbed: Undisturbed, tmp_path: Path) -> None:
+def test_two_workers_at_one_part(source: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
     """A worker that was taken for dead and lives writes beside the one that does its part again: the same bytes, and
     nothing half written."""
 
@@ -331,7 +320,7 @@ def test_two_workers_at_one_part(source: Path, undisturbed: Undisturbed, tmp_pat
         return outcomes[0]
 
     run(source, tmp_path / "store", ExecutorEngine(Calls(twice), slots=2))
-    assert settled(tmp_path / "store") == undisturbed("memmap")
+    assert settled(tmp_path / "store") == undisturbed
 
 
 KILLED_WORKER = type("KilledWorker", (Exception,), {"allowed_failures": 3})
@@ -343,7 +332,7 @@ KILLED_WORKER = type("KilledWorker", (Exception,), {"allowed_failures": 3})
     ("died", "deaths"), [(UncompletedJobError("it was ended"), [1] * 4), (KILLED_WORKER(), [4, 4])]
 )
 def test_a_part_that_kills_every_worker_is_named(
-    source: Path, undisturbed: Undisturbed, tmp_path: Path, died: Exception, deaths: list[int]
+    source: Path, undisturbed: dict[str, bytes], tmp_path: Path, died: Exception, deaths: list[int]
 ) -> None:
     """Three workers or more die of one part, and then those that have only this: all others are packed, the error names
     this one and its samples, none of which is rejected, however many may be, and the next run packs only that."""
@@ -364,7 +353,7 @@ def test_a_part_that_kills_every_worker_is_named(
     done = finished_shards(store)
     assert len(done) == 3
     run(source, store, LocalEngine(1))
-    assert settled(store) == undisturbed("memmap")
+    assert settled(store) == undisturbed
     assert {shard: state for shard, state in states_of(store).items() if shard in done} == done
 
 
@@ -398,7 +387,7 @@ def test_a_machine_that_does_not_see_the_folders(
 @pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize("looks", [3, None])
 def test_files_that_are_seen_late(
-    source: Path, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    source: Path, undisturbed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     looks: int | None,
 ) -> None:  # fmt: skip
     """What a worker has written may be seen only after a while, as on NFS: the run waits, and not for ever."""
@@ -413,14 +402,14 @@ def test_files_that_are_seen_late(
     engine = ExecutorEngine(Calls(once), slots=2)
     if looks is not None:
         run(source, tmp_path / "store", engine)
-        assert settled(tmp_path / "store") == undisturbed("memmap")
+        assert settled(tmp_path / "store") == undisturbed
     else:
         with pytest.raises(PackError, match=f"host {os.uname().nodename} has packed part .* not seen"):
             run(source, tmp_path / "store", engine)
 
 
 def test_files_that_are_removed_while_they_are_open(
-    source: Path, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, undisturbed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NFS keeps the locks' files under other names until they are closed: the work folder goes all the same."""
     removed, work = shutil.rmtree, tmp_path / "store" / ".rawpack"
@@ -434,7 +423,7 @@ def test_files_that_are_removed_while_they_are_open(
 
     monkeypatch.setattr("rawpack_packer.job.commit.shutil.rmtree", as_on_nfs)
     run(source, tmp_path / "store", InlineEngine())
-    assert settled(tmp_path / "store") == undisturbed("memmap")
+    assert settled(tmp_path / "store") == undisturbed
     assert not work.exists()
 
 

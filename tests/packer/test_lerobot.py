@@ -165,25 +165,6 @@ def test_splits_are_ranges_of_episodes(name: str, tmp_path: Path) -> None:
     assert len(open_source(root / "val")) == 13
 
 
-def test_names_of_fields(tmp_path: Path) -> None:
-    root = copied("v21/h264", tmp_path)
-    renamed = {"observation.images.top": "image", "action": "frame"}
-    changed(root / INFO, lambda info: info.update(
-        features={renamed.get(name, name): one for name, one in info["features"].items()}
-        | {name: {"dtype": "float32", "shape": [1]} for name in ("a.b", "a-b", "7")}
-    ))  # fmt: skip
-    (root / "videos/chunk-000/observation.images.top").rename(root / "videos/chunk-000/image")
-    for path in root.glob("data/*/*.parquet"):
-        table = pq.read_table(path)
-        table = table.rename_columns([renamed.get(name, name) for name in table.schema.names])
-        for k, name in enumerate(("a.b", "a-b", "7")):
-            table = table.append_column(name, pa.array(np.full(len(table), k, np.float32)))
-        pq.write_table(table, path)
-    item = open_source(root)[1]
-    assert [float(item.fields[name]) for name in ("a_b", "a_b_2", "_7")] == [0, 1, 2]  # type: ignore[arg-type]
-    assert np.asarray(item.fields["frame_2"]).shape == (3,)
-
-
 # ---------------------------------------------------------------------------------------------- damage
 
 

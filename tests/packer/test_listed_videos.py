@@ -5,15 +5,12 @@ Frames show their own numbers, so the oracle is what was encoded, at 10 frames a
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pictures import picture, save
 from running import pack, run_here, stop_of
 from videos import encode, looked_through_here, number_of  # noqa: F401
 
@@ -58,16 +55,6 @@ def test_frames_have_the_fields_of_their_row(listed: Callable[..., Path]) -> Non
     fields = [(int(one["video"]), int(one["label"]), int(one["subject"]), one["note"]) for one in found]
     assert fields == [(0, 1, 7, "x")] * 10 + [(1, 0, 8, "y")] * 30
     assert found[10]["key"] == "a.mp4#000000"
-
-
-def test_boxes_of_a_row_keep_the_names_of_their_classes(place: Path, tmp_path: Path) -> None:
-    (place / "boxes.jsonl").write_text('{"path": "sub/c.mp4", "boxes": [[0, 0, 8, 8, 1]]}\n')
-    (place / "names.txt").write_text("cup\ndog\n")
-    options = ("--size", "keep", "--field", "boxes:xyxy", "--classes", place / "names.txt")
-    pack(place / "boxes.jsonl", tmp_path / "store", *options)
-    reader = Reader(tmp_path / "store")
-    assert (len(reader), reader.classes) == (10, ("cup", "dog"))
-    assert [reader[i]["boxes"][0, 4] for i in (0, 9)] == [1, 1]
 
 
 def test_a_row_may_be_a_part_of_a_video(listed: Callable[..., Path]) -> None:
@@ -159,35 +146,6 @@ def test_parts_of_one_file_stay_in_one_split(listed: Callable[..., Path], tmp_pa
 def test_bad_rows_are_named(text: str, words: str, listed: Callable[..., Path], tmp_path: Path) -> None:
     assert words in stop_of("pack", "--workers", 0, listed(text), tmp_path / "s")
     assert not (tmp_path / "s").exists()
-
-
-def test_video_options_are_refused_for_images_and_videos_can_be_said(
-    listed: Callable[..., Path], place: Path, tmp_path: Path
-) -> None:
-    """A listing is one of videos by the first extension, or by --source video."""
-    save(place / "0.jpg", picture(8, 8, 0))
-    images = listed("path,start\n0.jpg,5\n", "images.csv")
-    assert "--fps applies to videos" in stop_of("pack", "--fps", 2, images, tmp_path / "s")
-    (place / "nameless").write_bytes((place / "b.avi").read_bytes())
-    said = open_source(listed("path,start\nnameless,1\n"), "video")
-    assert [one["shows"] for one in rows(said)] == list(range(10, 20))
-
-
-def test_a_table_of_labels_for_a_folder_of_videos(place: Path, tmp_path: Path) -> None:
-    """--labels-file is not for videos; the command that the error names gives each frame the label of its video."""
-    videos, table = tmp_path / "two videos", tmp_path / "labels.csv"
-    videos.mkdir()
-    for name in ("a.mp4", "b.avi"):
-        (videos / name).write_bytes((place / name).read_bytes())
-    table.write_text("video;label\nb.avi;run\na.mp4;eat\n")
-    told = stop_of("pack", "--labels-file", table, "--source", "video", videos, tmp_path / "s")
-    command = re.search(r"`rawpack (pack .*) DST`", told)
-    assert command is not None, told
-    ran = run_here(*shlex.split(command[1]), "--size", 8, "--workers", 0, "--quiet", tmp_path / "s")
-    assert (ran.code, ran.err) == (0, "")
-    reader = Reader(tmp_path / "s")
-    assert reader.classes == ("eat", "run")
-    assert reader.column("label").tolist() == [1] * LENGTHS["b.avi"] + [0] * LENGTHS["a.mp4"]
 
 
 def test_a_list_that_grew_is_appended(listed: Callable[..., Path], tmp_path: Path) -> None:

@@ -12,12 +12,9 @@ import pytest
 from bad_images import CUT, cases, expected_pixels, rich_jpeg
 from folders import lmdb_values, rejects_of
 from pictures import picture, save
-from reading import SOAK
 from running import pack, run_command, run_here
 
 from rawpack import RawpackError, Reader
-from rawpack.errors import DecodeError
-from rawpack_packer.images import decode_image, read_header
 from rawpack_packer.images.jpeg import is_whole
 
 AS_THEY_ARE = ("--format", "lmdb", "--size", "keep", "--quality", "keep")
@@ -77,31 +74,6 @@ def test_nothing_that_is_cut_or_broken_in_its_structure_passes(tmp_path: Path) -
             reader[reader.column("key").index(name)]
     problems = json.loads(run_here("inspect", "--json", "--verify", store).out)["problems"]
     assert {name for name in UNSEEN if any(name in one["where"] for one in problems)} == UNSEEN
-
-
-def test_damage_by_dice_is_never_worse_than_unseen(photos: Path) -> None:
-    """Bytes overwritten in the header or removed anywhere: the look at the structure ends, raises nothing, and takes no
-    file whose header cannot be read."""
-    dice = np.random.default_rng(6)
-    data = min((path.read_bytes() for path in photos.rglob("*") if path.is_file()), key=len)
-    taken = decoded = 0
-    rounds = 1500 if SOAK else 300
-    for _ in range(rounds):
-        damaged = bytearray(data)
-        for _ in range(int(dice.integers(1, 4))):
-            damaged[int(dice.integers(2, 700))] = int(dice.integers(256))
-        if dice.random() < 0.3:
-            at = int(dice.integers(2, len(damaged) - 9))
-            del damaged[at : at + int(dice.integers(1, 9))]
-        if is_whole(bytes(damaged)):
-            taken += 1
-            header = read_header(bytes(damaged))
-            try:
-                decode_image(bytes(damaged), header, color="gray", scale=8)
-            except DecodeError:
-                continue
-            decoded += 1
-    assert 0 < decoded <= taken < rounds
 
 
 # ---------------------------------------------------------------------------------------------- decoded

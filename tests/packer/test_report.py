@@ -11,7 +11,6 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -21,8 +20,6 @@ from PIL import Image
 from running import Packed, pack, run_here
 
 import rawpack
-from rawpack_packer.report.figures import Row, comparison, svg
-from rawpack_packer.tune.measure import Figure
 
 pytestmark = pytest.mark.usefixtures("trials_here")
 
@@ -124,21 +121,6 @@ def is_part(part: Any, whole: Any) -> bool:
     return any(np.array_equal(whole[y : y + height, x : x + width], part) for y, x in places)
 
 
-# ---------------------------------------------------------------------------------------------- bench
-
-
-def test_bench_draws_its_stores(packed: Packed, tmp_path: Path) -> None:
-    """Each store has its table and its name in the plots."""
-    stores = [packed(layout, "--size", 48) for layout in ("memmap", "lmdb")]
-    ran = run_here("bench", *QUICK_BENCH, "--html", tmp_path / "page.html", "--png", tmp_path / "plots.png", *stores)
-    assert (ran.code, ran.err.count("rawpack: wrote ")) == (0, 2), ran
-    page = read_page(tmp_path / "page.html")
-    assert all(page.text.count(str(store)) >= 2 for store in stores)
-    assert len(page.all("table")) == 2
-    assert len(page.all("svg")) == 2
-    assert (tmp_path / "plots.png").stat().st_size > 10_000
-
-
 # ---------------------------------------------------------------------------------------------- inspect
 
 
@@ -175,28 +157,6 @@ def test_inspect_shows_samples_classes_sizes_and_rejects(spoiled: Path, tmp_path
     assert f"many/{EVIL}.jpg" in page.text
     for reason in ("truncated 2", "not_an_image 2"):
         assert reason in page.text
-
-
-# ---------------------------------------------------------------------------------------------- plots
-
-
-def texts_in(drawn: str) -> set[str]:
-    return {"".join(one.itertext()).strip() for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")}
-
-
-@pytest.mark.parametrize("narrow", [False, True])
-def test_every_row_and_goal_is_labeled(narrow: bool) -> None:
-    """Names are in the drawing as text, to the letter, and colors are those of the page."""
-    rows = [
-        Row(f"one {EVIL[:12]}", "memmap", 1e9, Figure((900, 1000, 1100)), Figure((90, 100)), True),
-        Row("$two$", "memmap", 1e9, Figure((500,)), None, False),
-    ]
-    plot = comparison(rows, target=700, disk=2e9)
-    drawn = svg(plot, "t", "a", narrow=narrow)
-    assert {f"one {EVIL[:12]}", "$two$", "1,000", "500", "1 GB", "--target 700", "--disk 2 GB"} <= texts_in(drawn)
-    assert not re.search(r"#[0-9a-f]{6}\b", drawn.replace("#000000", ""))
-    assert "var(--ink)" in drawn
-    assert narrow or drawn == svg(plot, "t", "a")
 
 
 # ---------------------------------------------------------------------------------------------- in a notebook

@@ -231,29 +231,6 @@ def test_yolo_and_its_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (ran.code, "labels/a/ cannot be read" in ran.err) == (1, True)
 
 
-def test_videos_and_folders_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of videos packs the rest when asked for; divided into splits it is refused."""
-    pytest.importorskip("av")
-    from videos import encode
-
-    for name in ("train", "val"):
-        (tmp_path / "clips" / name).mkdir(parents=True)
-        encode(tmp_path / "clips" / name / "a.mp4", "mpeg4", 3)
-    clips = tmp_path / "clips"
-    ran = run_here("pack", *SMALL, clips, tmp_path / "store")
-    assert ran.code == 2
-    assert f"`rawpack pack --splits train,val {clips} {tmp_path}/store`" in ran.err
-    assert "--source video takes them as classes" in ran.err
-    failing(monkeypatch, errno.EIO, ends("train"))
-    ran = run_here("pack", *SMALL, "--source", "video", "--skip-unreadable", clips, tmp_path / "store")
-    assert ran.code == 1
-    assert [(one["key"], one["reason"]) for one in rejects_of(tmp_path / "store")] == [("train/", "not_scanned")]
-    reader = Reader(tmp_path / "store")
-    assert reader.classes == ("train", "val")
-    assert reader.column("key") == [f"val/a.mp4#{i:06d}" for i in range(3)]
-    assert reader.column("label").tolist() == [1] * 3
-
-
 # ---------------------------------------------------------------------------------------------- splits
 
 

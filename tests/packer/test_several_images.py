@@ -221,15 +221,6 @@ def test_every_source_gives_further_images(kind: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(sample[name].reshape(values[i].shape), values[i], f"{name} of sample {i}")
 
 
-def test_floats_are_kept(tmp_path: Path) -> None:
-    """float32 of any channels is stored as it is; LMDB refuses it with the reason."""
-    flow = np.random.default_rng(1).random((COUNT, 24, 32, 2), np.float32)
-    given = from_npz({"image": IMAGES, "flow": flow}, fields={"flow": "image"})(tmp_path)
-    reader = packed(tmp_path, given)
-    np.testing.assert_array_equal(np.stack([reader[i]["flow"] for i in range(COUNT)]), flow)
-    assert "'flow', which is float32" in refused(tmp_path, given, format="lmdb")
-
-
 # ------------------------------------------------------------------------------------------------ what is missing
 
 
@@ -311,17 +302,6 @@ def test_16_bits_stay_as_they_were_in_the_first_image(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- what is ambiguous
-
-
-def test_further_images_of_several_sizes(tmp_path: Path) -> None:
-    """Arrays and PIL images in memory may differ in size from sample to sample, as files may."""
-    sizes = [(20, 24), (16, 40), (20, 24), (30, 18)]
-    targets = [picture(*size, i) for i, size in enumerate(sizes)]
-    found = [{"image": IMAGES[i], "target": Image.fromarray(one) if i % 2 else one} for i, one in enumerate(targets)]
-    reader = packed(tmp_path, (found, {"fields": {"target": "image"}}))
-    assert reader.fields["target"].shape == (None, None, 3)
-    for i in range(COUNT):
-        np.testing.assert_array_equal(reader[i]["target"], targets[i])
 
 
 MIXED = {"image": IMAGES, "target": FIRST["target"]}

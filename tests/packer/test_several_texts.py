@@ -240,38 +240,6 @@ def test_a_json_list_is_a_listing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("[1, 2]", "is not a JSON object"), ("[]", "is empty"), ("[{", "is not a list of JSON objects"),
-        ('[{"path": "0.png"}] x', "is not a list of JSON objects"),
-    ],
-)  # fmt: skip
-def test_a_json_list_that_is_none(text: str, fault: str, tmp_path: Path) -> None:
-    save(tmp_path / "0.png", picture(8, 8, 0))
-    (tmp_path / "list.json").write_text(text)
-    ran = run_here("pack", tmp_path / "list.json", tmp_path / "store")
-    assert (ran.code, "list.json" in ran.err, fault in ran.err) == (2, True, True), ran.err
-
-
-def test_img2dataset_tables_are_one_listing(tmp_path: Path) -> None:
-    """A column may be empty in one of them, and in another order; each has all columns. Rows without a file are left
-    out, and counted."""
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    for k in range(2):
-        save(tmp_path / f"i2d/0000{k}/{k}.jpg", picture(8, 8, k))
-    said = {"status": ["success", "failed_to_download"], "error_message": pa.nulls(2)}
-    first = pa.table({**said, "key": ["0", "9"], "caption": pa.nulls(2)})
-    parquet.write_table(first, tmp_path / "i2d/00000.parquet")
-    parquet.write_table(pa.table({"caption": ["b", "c"], **said, "key": ["1", "2"]}), tmp_path / "i2d/00001.parquet")
-    rawpack.pack(tmp_path / "i2d", tmp_path / "store", workers=0)
-    assert [(one["key"], one["caption"]) for one in Reader(tmp_path / "store")] == [("0", ""), ("1", "b")]
-    assert json.loads((tmp_path / "store/store.json").read_text())["counts"]["no_file"] == 2
-    parquet.write_table(pa.table({**said, "key": ["1", "2"]}), tmp_path / "i2d/00001.parquet")
-    ran = run_here("pack", tmp_path / "i2d", tmp_path / "other")
-    assert (ran.code, "00001.parquet has other columns than 00000.parquet" in ran.err) == (2, True), ran.err
-
-
-@pytest.mark.parametrize(
     ("rows", "texts"),
     [
         ("0.png,a,x\n0.png,a,x\n", None),

@@ -183,27 +183,6 @@ def test_what_is_missing_behind_a_cut_is_told_once(tmp_path: Path, name: str) ->
 
 
 @here
-@pytest.mark.parametrize(
-    ("name", "codec", "share"),
-    [
-        ("x.mkv", "libx264", 0.1), ("x.avi", "mjpeg", 0.1), ("x.mp4", "libx264", 0.6),
-    ],
-)  # fmt: skip
-def test_a_cut_file_counts_by_what_its_container_lacks(tmp_path: Path, name: str, codec: str, share: float) -> None:
-    """However little is left of a file, it counts as large as it was; and of what can be read the part is missing that
-    was cut off, up to a group of frames that its decoder holds back."""
-    path = encode(tmp_path / name, codec, COUNT, format="yuvj420p" if codec == "mjpeg" else "yuv420p")
-    data = path.read_bytes()
-    path.write_bytes(data[: int(len(data) * share)])
-    found = open_source(path).containers
-    assert found is not None
-    listed = path.suffix == ".mp4"  # at its end, so nothing can be read; and no part says how long that is
-    assert found.bytes.tolist() == [data.rindex(b"moov") - 4 if listed else len(data)]
-    assert found.missing.tolist() == ([1] if listed else [pytest.approx(1 - share, abs=0.15)])
-    assert found.missing[0] >= 1 - share
-
-
-@here
 def test_a_length_that_is_unknown_or_absurd(tmp_path: Path) -> None:
     """A live recording does not say how long it is, so nothing is missing; where a damaged header claims more than any
     file has, other files still count."""
@@ -221,21 +200,6 @@ def test_a_length_that_is_unknown_or_absurd(tmp_path: Path) -> None:
         found = open_source(mkv).containers
         assert (found is not None and found.bytes.tolist()) == [expected]
         assert outcome(open_source(mkv)) == list(range(6))
-
-
-@here
-@pytest.mark.parametrize(("name", "index"), [("x.avi", "69647831"), ("x.mkv", "1C53BB6B")])
-def test_without_its_index_a_whole_video_is_whole(tmp_path: Path, name: str, index: str) -> None:
-    """Where only what is behind the pictures was cut off, no frame is missing, and there is nothing to reject."""
-    codec, format = ("mjpeg", "yuvj420p") if name == "x.avi" else ("libx264", "yuv420p")
-    path = encode(tmp_path / name, codec, 30, format=format)
-    data, places = path.read_bytes(), packets(path)
-    path.write_bytes(data[: data.rindex(bytes.fromhex(index))])
-    assert outcome(open_source(path)) == list(range(30))
-    path.write_bytes(data[: sum(places[-1]) - 8])
-    found = outcome(open_source(path))
-    kept = [what for what in found if isinstance(what, int)]
-    assert (kept, len(kept) < len(found)) == (found[: len(kept)], True)
 
 
 @here

@@ -404,31 +404,6 @@ def test_a_batch_that_is_being_made_keeps_nobody_waiting(client: Client, monkeyp
         assert all(len(one.result()["samples"]) == 3 for one in asked)
 
 
-def test_a_question_must_arrive_in_time(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all, and not by the byte: a client that sends one now and then is ended like one that sends nothing, also
-    after an answer; by default after 5 s."""
-    assert server._ASKING_S == 5
-    with served(packed("memmap", "--size", 48)) as (page, client):
-        dripping, answered = (socket.create_connection(("127.0.0.1", client.port)) for _ in range(2))
-        answered.sendall(asks(client))
-        assert b"200 OK" in answered.recv(1 << 16)
-        monkeypatch.setattr(server, "_ASKING_S", 0.2)
-
-        def ends() -> bool:
-            try:
-                dripping.sendall(b"G")
-            except OSError:
-                return True
-            return False
-
-        wait_until(ends, "the connection ends, whatever comes")
-        while answered.recv(1 << 16):
-            pass
-        wait_until(lambda: not page._open, "nobody has a place")
-        dripping.close()
-        answered.close()
-
-
 def test_who_asks_nothing_makes_room(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections without a question, or with half of one, cannot keep others from being answered: the oldest gives way
     to each new one. One that is being answered, however long that takes, keeps its place."""
