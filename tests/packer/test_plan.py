@@ -307,24 +307,19 @@ def test_without_a_target_half_of_the_fastest_is_enough(rate: float, taken: str)
 # ---------------------------------------------------------------------------------------------- the command
 
 
-@pytest.fixture
-def planned(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What `rawpack plan --json` says of 75 images, all of which are tried."""
-    monkeypatch.setattr(trial, "_LEAST", 75)
-    monkeypatch.setattr(trial, "_LEAST_S", 1e9)
-    ran = run_here(
-        "plan", *QUICK, "--budget", "1s", "--json", "--format", "memmap", "--format", "lmdb",
-        "--quality", "60", "--target", "1", "--tmp", tmp_path, images,
-    )  # fmt: skip
-    assert (ran.code, ran.err) == (0, ""), ran
-    assert not list(tmp_path.iterdir())
-    told: dict[str, Any] = json.loads(ran.out)
-    return told
-
-
-def test_plan_measures_every_candidate(planned: dict[str, Any], images: Path, tmp_path: Path) -> None:
+def test_plan_measures_every_candidate(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Size of the whole store, within 5 %, time to pack, speed with its interval, first batch, and loss. Of two that
     are fast enough the smaller is recommended, with the command that packs it, and why the other lost."""
+    monkeypatch.setattr(trial, "_LEAST", 75)
+    monkeypatch.setattr(trial, "_LEAST_S", 1e9)
+    (tmp_path / "tmp").mkdir()
+    ran = run_here(
+        "plan", *QUICK, "--budget", "1s", "--json", "--format", "memmap", "--format", "lmdb",
+        "--quality", "60", "--target", "1", "--tmp", tmp_path / "tmp", images,
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, ""), ran
+    assert not list((tmp_path / "tmp").iterdir())
+    planned = json.loads(ran.out)
     assert [one["name"] for one in planned["candidates"]] == ["memmap 32", "lmdb 32 q60"]
     for one in planned["candidates"]:
         assert one["pack_s"] > 0

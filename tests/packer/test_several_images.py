@@ -46,22 +46,11 @@ def written(folder: Path, names: Sequence[str] = tuple(ALL)) -> Path:
     return folder
 
 
-def listing(path: Path, column: str = "path", below: str = "") -> Path:
-    """A table of the paths of each sample."""
-    lines = [",".join((column, "target", "depth"))]
-    lines += [",".join(f"{below}{name}{i}.png" for name in ALL) for i in range(COUNT)]
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
 def from_csv(folder: Path) -> Given:
-    return listing(written(folder / "x") / "set.csv"), {"fields": ["target:image", "depth:image"]}
-
-
-def from_metadata_above_a_split(folder: Path) -> Given:
-    written(folder / "x" / "train")
-    listing(folder / "x" / "metadata.csv", "file_name", "train/")
-    return folder / "x" / "train", {"fields": WORDS, "strict": True}
+    lines = ["path,target,depth", *(f"image{i}.png,target{i}.png,depth{i}.png" for i in range(COUNT))]
+    path = written(folder / "x") / "set.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path, {"fields": ["target:image", "depth:image"]}
 
 
 def from_paths(folder: Path) -> Given:
@@ -164,7 +153,6 @@ FIRST = {name: channels_first(values) for name, values in ALL.items()}
 MEMBERS = {"left.png": "image", "right.png": "target", "depth.png": "depth"}
 SOURCES: dict[str, Callable[[Path], Given]] = {
     "csv": from_csv,
-    "metadata.csv above": from_metadata_above_a_split,
     "dict of lists": lambda _: (
         {"image": list(IMAGES), "target": FILES["target"], "depth": list(DEPTHS)},
         {"fields": WORDS},

@@ -14,7 +14,6 @@ import pytest
 from numpy.typing import NDArray
 from running import FORMATS, pack, run_here
 
-import rawpack_packer
 from rawpack import Reader
 from rawpack.transforms import RandomHorizontalFlip
 from rawpack_packer.inspect.contact_sheet import thumbnail
@@ -109,33 +108,6 @@ def test_sizes_by_field_reach_every_job(triples: Path, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- drawn
-
-
-def cells(sheet: NDArray[Any], color: tuple[int, int, int]) -> list[tuple[int, int, int, int]]:
-    """Left, top, width, height of each area of a color."""
-    mask = (np.abs(sheet.astype(int) - color) < 8).all(axis=2).astype(np.uint8)
-    return sorted(tuple(one[:4].tolist()) for one in cv2.connectedComponentsWithStats(mask)[2][1:] if one[4] > 1000)
-
-
-def test_a_contact_sheet_has_all_images_side_by_side(tmp_path: Path) -> None:
-    """Red, green and gray cells in this order, a line of names above; fewer samples, of as many images."""
-    images = {
-        "image": np.broadcast_to(np.array(RED, np.uint8), (30, 40, 40, 3)),
-        "other": np.broadcast_to(np.array(GREEN, np.uint8), (30, 20, 20, 3)),
-        "depth": np.tile(np.linspace(1, 3, 40, dtype=np.float32), (30, 40, 1)),
-    }
-    rawpack_packer.pack(images, tmp_path / "s", fields={"other": "image", "depth": "image"}, workers=0)
-    assert run_here("inspect", "--grid", tmp_path / "s.png", tmp_path / "s").code == 0
-    sheet = cv2.imread(str(tmp_path / "s.png"))[..., ::-1]
-    red, green = cells(sheet, RED), cells(sheet, GREEN)
-    assert len(red) == len(green) == 6 * (8 // 3)
-    for (x, y, *size), (other_x, other_y, *other) in zip(red, green, strict=True):
-        assert size == other == [160, 160]  # both enlarged
-        assert (other_y, 160 < other_x - x < 170) == (y, True)
-        gray = sheet[y + 40 : y + 150, other_x + 162 : other_x + 320].astype(int)
-        assert (np.ptp(gray, axis=2) == 0).all()
-        assert (np.diff(gray[:, :, 0].mean(axis=0)) > -1).all()
-    assert (sheet[: red[0][1]] < 100).any(), "no names above"
 
 
 def test_what_is_not_finite_does_not_darken_a_depth_map() -> None:
