@@ -284,23 +284,17 @@ def test_a_process_that_is_killed_once_costs_nothing(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-@linux
-def test_a_process_that_is_killed_twice_stops_the_job(tmp_path: Path) -> None:
-    """Nothing is known of the video then: it is named, and no reject."""
-    folder = three_videos(tmp_path)
-    with (
-        dying(lambda: os.kill(os.getpid(), signal.SIGKILL)),
-        pytest.raises(PackError, match=r"deadly\.mp4 died twice, now by SIGKILL: .* memory"),
-    ):
-        open_source(folder)
-
-
-@pytest.mark.parametrize("status", [-signal.SIGSEGV, 1])
+@pytest.mark.parametrize("status", [-signal.SIGSEGV, 1, -signal.SIGKILL])
 def test_how_the_second_process_ends_decides(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal that no killer sends, or an exit code of its own, shows that the video is the cause, whatever ended the
-    first process."""
+    first process. Of one that is killed twice, nothing is known: it is named, and no reject."""
     ends = iter([-signal.SIGKILL, status])
     monkeypatch.setattr(scan, "_read_through", lambda *_: ({}, {0: next(ends)}))
-    (found,) = scan.make_indexes([VideoFile("/x", "x", (1, 1), b"x")])
-    assert isinstance(found, DecodeError)
-    assert found.reason == "crashed"
+    video = VideoFile("/deadly.mp4", "deadly.mp4", (1, 1), b"x")
+    if status == -signal.SIGKILL:
+        with pytest.raises(PackError, match=r"deadly\.mp4 died twice, now by SIGKILL: .* memory"):
+            scan.make_indexes([video])
+    else:
+        (found,) = scan.make_indexes([video])
+        assert isinstance(found, DecodeError)
+        assert found.reason == "crashed"

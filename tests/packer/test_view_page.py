@@ -168,17 +168,12 @@ def test_a_sample_its_pixels_and_the_arrow_keys(opened: Any, many: Path) -> None
 
 
 def test_layers_and_several_images(opened: Any, tmp_path: Path) -> None:
-    class Scenes:
-        def __len__(self) -> int:
-            return 2
-
-        def __getitem__(self, i: int) -> dict[str, Any]:
-            mask = np.zeros((80, 120), np.uint8)
-            mask[10:40, 5:60] = 1 + i
-            boxes = np.array([[5, 10, 60, 40, 0]], np.float32)
-            return {"image": picture(80, 120, i), "seg": mask, "right": picture(80, 120, i + 9), "boxes": boxes}
-
-    rawpack.pack(Scenes(), tmp_path / "store", fields={"seg": "mask", "right": "image", "boxes": "xyxy"}, size="keep")
+    mask = np.zeros((80, 120), np.uint8)
+    mask[10:40, 5:60] = 1
+    scene = {"seg": mask, "boxes": np.array([[5, 10, 60, 40, 0]], np.float32)}
+    scenes = [scene | {"image": picture(80, 120, i), "right": picture(80, 120, i + 9)} for i in range(2)]
+    fields = {"seg": "mask", "right": "image", "boxes": "xyxy"}
+    rawpack.pack(scenes, tmp_path / "store", fields=fields, size="keep", workers=0)
     page = opened(tmp_path / "store", state="screen=sample&row=1&zoom=2")
     page.wait_for_selector(".stage svg rect")
     assert page.locator("main figure").count() == 2
@@ -190,7 +185,7 @@ def test_layers_and_several_images(opened: Any, tmp_path: Path) -> None:
     page.wait_for_function("() => document.querySelectorAll('.stage img.layer').length === 0")
     page.uncheck("text=boxes")
     page.wait_for_function("() => document.querySelectorAll('.stage svg rect').length === 0")
-    np.testing.assert_array_equal(shown(page, "figure:nth-of-type(2) .stage img"), Scenes()[1]["right"])
+    np.testing.assert_array_equal(shown(page, "figure:nth-of-type(2) .stage img"), scenes[1]["right"])
 
 
 def test_a_training_batch(opened: Any, many: Path) -> None:

@@ -301,18 +301,14 @@ def test_samples_of_another_order_are_found_by_their_keys(packed: Packed, tmp_pa
 
 
 def test_boxes_masks_and_several_images(tmp_path: Path, view: View) -> None:
-    class Scenes:
-        def __len__(self) -> int:
-            return 3
-
-        def __getitem__(self, i: int) -> dict[str, Any]:
-            mask = np.zeros((40, 60), np.uint8)
-            mask[10:20, 5:30], mask[30:] = 1 + i, 255
-            depth = np.arange(300, dtype=np.uint16).reshape(15, 20, 1) * 100
-            boxes = np.array([[5, 10, 30, 20, 0], [1, 2, 3, 4, 1]][: 1 + i % 2], np.float32)
-            return {"image": picture(40, 60, i), "seg": mask, "depth": depth, "boxes": boxes}
-
-    rawpack.pack(Scenes(), tmp_path / "store", fields={"seg": "mask", "depth": "image", "boxes": "xyxy"}, size="keep")
+    mask = np.zeros((40, 60), np.uint8)
+    mask[10:20, 5:30], mask[30:] = 2, 255
+    depth = np.arange(300, dtype=np.uint16).reshape(15, 20, 1) * 100
+    boxes = np.array([[5, 10, 30, 20, 0], [1, 2, 3, 4, 1]], np.float32)
+    scene = {"seg": mask, "depth": depth}
+    scenes = [scene | {"image": picture(40, 60, i), "boxes": boxes[: 1 + i % 2]} for i in range(3)]
+    fields = {"seg": "mask", "depth": "image", "boxes": "xyxy"}
+    rawpack.pack(scenes, tmp_path / "store", fields=fields, size="keep", workers=0)
     client = view(tmp_path / "store")
     sample = client.json("/api/sample", row=1)
     sizes = {one["name"]: (one["height"], one["width"]) for one in sample["images"]}
@@ -321,7 +317,7 @@ def test_boxes_masks_and_several_images(tmp_path: Path, view: View) -> None:
     assert sample["masks"] == {"seg": ["image"]}
     layer = client.picture("/mask", row=1, field="seg")
     assert layer.shape == (40, 60, 4)
-    assert ((layer[..., 3] > 0) == (Scenes()[1]["seg"] > 0)).all()
+    assert ((layer[..., 3] > 0) == (mask > 0)).all()
     assert (layer[35, 5, :3] == 128).all()
     depth = client.picture("/image", row=1, field="depth")
     np.testing.assert_allclose(depth, np.arange(300).reshape(15, 20) * 255 // 299, atol=1)
