@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from running import pack, run_here, stop_of
-from videos import encode, looked_through_here, number_of  # noqa: F401
+from videos import encode, looked_through_here, rows  # noqa: F401
 
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import Source, open_source
@@ -37,12 +35,6 @@ def listed(place: Path) -> Callable[..., Path]:
         return place / name
 
     return write
-
-
-def rows(source: Any) -> list[dict[str, Any]]:
-    part = source.part(0, len(source))
-    items = [part[i] for i in range(len(part))]
-    return [{**item.fields, "shows": number_of(np.asarray(item.image)), "key": item.key} for item in items]
 
 
 def test_frames_have_the_fields_of_their_row(listed: Callable[..., Path]) -> None:

@@ -124,10 +124,9 @@ def is_part(part: Any, whole: Any) -> bool:
 # ---------------------------------------------------------------------------------------------- inspect
 
 
-@pytest.fixture
-def spoiled(tmp_path: Path) -> Path:
-    """30 images in three classes, and four files that are rejected: cut off in its middle and at its start, no image,
-    and one with a name to be escaped."""
+def test_inspect_shows_samples_classes_sizes_and_rejects(tmp_path: Path) -> None:
+    """A contact sheet for each class with its count, no bars for equal classes, histograms of what differs, and each
+    reject with its key, also where that must be escaped, and reason, though the source is gone."""
     root = tmp_path / "spoiled"
     for i in range(30):
         save(root / ("many", "some", "few")[min(2, i % 6 // 2)] / f"{i:02d}.jpg", picture(60 + i, 90, i))
@@ -135,14 +134,8 @@ def spoiled(tmp_path: Path) -> Path:
     broken = {"half": whole[: len(whole) // 2], "start": whole[:100], "none": b"text", EVIL: b"text"}
     for name, data in broken.items():
         (root / "many" / f"{name}.jpg").write_bytes(data)
-    return root
-
-
-def test_inspect_shows_samples_classes_sizes_and_rejects(spoiled: Path, tmp_path: Path) -> None:
-    """A contact sheet for each class with its count, no bars for equal classes, histograms of what differs, and each
-    reject with its key and reason, though the source is gone."""
-    store = pack(spoiled, tmp_path / "store", "--format", "lmdb", "--size", "keep", "--max-rejects", "10")
-    shutil.rmtree(spoiled)
+    store = pack(root, tmp_path / "store", "--format", "lmdb", "--size", "keep", "--max-rejects", "10")
+    shutil.rmtree(root)
     ran = run_here("inspect", "--verify", "--html", tmp_path / "page.html", store)
     assert (ran.code, ran.err.startswith("rawpack: wrote ")) == (0, True), ran
     page = read_page(tmp_path / "page.html")

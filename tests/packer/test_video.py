@@ -18,6 +18,7 @@ from real_data import real_files
 from running import run_here, stop_of
 from troubled import touch
 from videos import (  # noqa: F401
+    FAST,
     HEIGHT,
     WIDTH,
     av,
@@ -29,7 +30,7 @@ from videos import (  # noqa: F401
     looked_through_here,
     needs_ffmpeg,
     number_of,
-    picture_of,
+    rows,
 )
 
 import rawpack_packer
@@ -41,15 +42,6 @@ from rawpack_packer.sources.video.container import BY_PLANES, ToRgb
 from rawpack_packer.sources.video.source import open_videos
 
 here = pytest.mark.usefixtures("looked_through_here")
-
-FAST = {"preset": "veryfast", "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:threads=1"}
-
-
-def rows(source: Any) -> list[dict[str, Any]]:
-    """The fields of all samples, with what their frames show."""
-    part = source.part(0, len(source))
-    items = [part[i] for i in range(len(part))]
-    return [{**item.fields, "shows": number_of(np.asarray(item.image)), "key": item.key} for item in items]
 
 
 @pytest.fixture(scope="module")
@@ -378,8 +370,8 @@ def test_each_video_keeps_a_number_of_its_own(way: str, tmp_path: Path) -> None:
     reader = Reader(made)
     assert len(reader.clips(4, per_video=1)) == 6  # of a and b, two stretches each
     keys = [reader[row]["key"] for row in range(len(reader))]
-    for rows in reader.clips(6, step=1).column("store_row").tolist():
-        assert len({keys[row].partition("#")[0] for row in rows}) == 1
+    for clip in reader.clips(6, step=1).column("store_row").tolist():
+        assert len({keys[row].partition("#")[0] for row in clip}) == 1
     (tmp_path / "rows").write_text("".join(f"{row}\n" for row, key in enumerate(keys) if key[0] in "bd"))
     done("subset", "--rows-from", tmp_path / "rows", made, tmp_path / "some")
     done("convert", "--format", "hdf5", tmp_path / "some", tmp_path / "copy")
@@ -402,8 +394,8 @@ def test_two_videos_of_one_name_are_not_taken_for_one(tmp_path: Path) -> None:
             (stores[1] / name).unlink(missing_ok=True)
     done("merge", "--prefix", "names", *stores, made)
     assert numbered(made) == {"x-store/a": 0, "y-store/a": 1}
-    for part, rows in (("first", "0\n1\n2\n"), ("last", "5\n6\n")):
-        (tmp_path / "rows").write_text(rows)
+    for part, numbers in (("first", "0\n1\n2\n"), ("last", "5\n6\n")):
+        (tmp_path / "rows").write_text(numbers)
         done("subset", "--rows-from", tmp_path / "rows", stores[1], tmp_path / part)
     done("merge", tmp_path / "first", tmp_path / "last", tmp_path / "whole")
     assert numbered(tmp_path / "whole") == {"a": 0}

@@ -15,7 +15,7 @@ import pytest
 from deadly_videos import dying
 from folders import rejects_of
 from running import run_here
-from videos import av, encode, looked_through_here, number_of  # noqa: F401
+from videos import FAST, av, encode, looked_through_here, number_of  # noqa: F401
 
 from rawpack import Reader
 from rawpack.errors import DecodeError, PackError
@@ -27,8 +27,7 @@ from rawpack_packer.sources.video.container import VideoFile
 here = pytest.mark.usefixtures("looked_through_here")
 
 COUNT = 60
-CLOSED = {"preset": "veryfast", "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:threads=1"}
-OPEN = {**CLOSED, "x264-params": CLOSED["x264-params"] + ":open-gop=1"}
+OPEN = {**FAST, "x264-params": FAST["x264-params"] + ":open-gop=1"}
 HEVC = "keyint=12:min-keyint=12:bframes=3:b-adapt=0:open-gop=1:log-level=none:pools=none:frame-threads=1"
 Outcome = list[int | tuple[str, str]]
 
@@ -70,7 +69,7 @@ def packets(path: Path) -> list[tuple[int, int]]:
 
 
 SOUND = {
-    "closed.mp4": ("libx264", CLOSED), "open.mkv": ("libx264", OPEN),
+    "closed.mp4": ("libx264", FAST), "open.mkv": ("libx264", OPEN),
     "ffv1.mkv": ("ffv1", {"g": "12"}), "open hevc.mkv": ("libx265", {"preset": "ultrafast", "x265-params": HEVC}),
 }  # fmt: skip
 
@@ -148,7 +147,7 @@ def test_where_no_picture_from_before_is_used_a_missing_reference_is_damage(tmp_
 @here
 def test_a_cut_mp4_rejects_each_frame_that_it_lists(tmp_path: Path) -> None:
     """With its index at the front, all frames up to the cut are kept, and those behind are rejected one by one."""
-    path = encode(tmp_path / "x.mp4", "libx264", COUNT, options=CLOSED, container={"movflags": "faststart"})
+    path = encode(tmp_path / "x.mp4", "libx264", COUNT, options=FAST, container={"movflags": "faststart"})
     offset, size = packets(path)[30]
     path.write_bytes(path.read_bytes()[: offset + size // 2])
     found = outcome(open_source(path))
@@ -205,7 +204,7 @@ def test_a_length_that_is_unknown_or_absurd(tmp_path: Path) -> None:
 @here
 def test_behind_a_hole_in_the_container_nothing_is_kept(tmp_path: Path) -> None:
     """Where packets are gone, nobody knows how many: the frames before are kept, those behind have no number."""
-    path = encode(tmp_path / "x.mkv", "libx264", COUNT, options=CLOSED)
+    path = encode(tmp_path / "x.mkv", "libx264", COUNT, options=FAST)
     lie, data = packets(path), bytearray(path.read_bytes())
     start, end = lie[20][0] + 3, lie[26][0] + 9
     data[start:end] = np.random.default_rng(0).bytes(end - start)
@@ -221,7 +220,7 @@ def test_behind_a_hole_in_the_container_nothing_is_kept(tmp_path: Path) -> None:
 def test_what_is_no_video_is_one_reject(tmp_path: Path) -> None:
     """Empty files, texts, sound, an MP4 without its index: one reject each, with its reason; playlists open nothing."""
     folder = tmp_path / "source"
-    good = encode(folder / "good.mp4", "libx264", 4, options=CLOSED)
+    good = encode(folder / "good.mp4", "libx264", 4, options=FAST)
     expected = {"cut": "truncated", "empty": "empty", "list": "corrupt", "sound": "no_video", "text": "corrupt"}
     (folder / "empty.mp4").write_bytes(b"")
     (folder / "text.mp4").write_text("no video " * 50)
@@ -250,7 +249,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="needs child processe
 def three_videos(folder: Path) -> Path:
     """Of three frames each; the second one is deadly."""
     for name in ("a.mp4", "deadly.mp4", "z.mp4"):
-        encode(folder / name, "libx264", 3, options=CLOSED)
+        encode(folder / name, "libx264", 3, options=FAST)
     return folder
 
 

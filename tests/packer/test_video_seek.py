@@ -17,7 +17,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from videos import decoded, encode, ffmpeg, hashes, looked_through_here, needs_ffmpeg, number_of  # noqa: F401
+from videos import FAST, decoded, encode, ffmpeg, hashes, looked_through_here, needs_ffmpeg, number_of  # noqa: F401
 
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.video.decoding import Seeking
@@ -26,18 +26,17 @@ from rawpack_packer.sources.video.source import open_videos
 pytestmark = pytest.mark.usefixtures("looked_through_here")
 
 COUNT = 36
-X264 = "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:threads=1"
 X265 = "keyint=12:min-keyint=12:bframes=3:b-adapt=0:log-level=none:pools=none:frame-threads=1"
 VPX = {"g": "12", "deadline": "realtime", "cpu-used": "8", "lag-in-frames": "8", "auto-alt-ref": "1", "b": "300k"}
 GROUPS = {"g": "12", "bf": "2", "b": "2M"}
 
 CASES: dict[str, tuple[str, dict[str, str]]] = {
-    "b-frames.mp4": ("libx264", {"preset": "veryfast", "x264-params": X264}),
-    "open groups.mp4": ("libx264", {"preset": "veryfast", "x264-params": f"{X264}:open-gop=1"}),
+    "b-frames.mp4": ("libx264", FAST),
+    "open groups.mp4": ("libx264", FAST | {"x264-params": FAST["x264-params"] + ":open-gop=1"}),
     "open hevc.mkv": ("libx265", {"preset": "ultrafast", "x265-params": f"{X265}:open-gop=1"}),
     "one group.mp4": ("libx264", {"preset": "veryfast", "x264-params": "keyint=infinite:threads=1"}),
-    "h264.avi": ("libx264", {"preset": "veryfast", "x264-params": X264}),
-    "raw.h264": ("libx264", {"preset": "veryfast", "x264-params": X264}),
+    "h264.avi": ("libx264", FAST),
+    "raw.h264": ("libx264", FAST),
     "mpeg4.avi": ("mpeg4", GROUPS),
     "hidden frames.webm": ("libvpx", VPX | {"deadline": "good", "lag-in-frames": "12"}),
     "vp9.webm": ("libvpx-vp9", VPX),
@@ -86,7 +85,7 @@ def test_any_frame_is_the_one_of_a_decoding_in_order(video: Any, name: str) -> N
 
 
 RGB = {
-    "h264.mkv": ("libx264rgb", "rgb24", {"preset": "veryfast", "x264-params": X264}),
+    "h264.mkv": ("libx264rgb", "rgb24", FAST),
     "vp9.webm": ("libvpx-vp9", "gbrp", VPX),
     "png.mov": ("png", "rgb24", {}),
 }
@@ -108,7 +107,7 @@ def test_every_byte_is_that_of_the_ffmpeg_command(name: str, tmp_path: Path) -> 
 def test_what_an_edit_list_cuts_off_is_no_frame(tmp_path: Path) -> None:
     """Of an MP4 cut without encoding it anew, the frames are those that its edit list shows, and their times too."""
     whole = encode(tmp_path / "whole.mp4", "libx264rgb", 48, format="rgb24",
-                   options={"preset": "veryfast", "x264-params": X264})  # fmt: skip
+                   options=FAST)  # fmt: skip
     cut = tmp_path / "cut.mp4"
     ffmpeg("-ss", "0.76", "-i", whole, "-t", "0.9", "-c", "copy", cut)
     source = open_source(cut)
