@@ -288,13 +288,7 @@ def test_memory_is_what_the_header_implies() -> None:
 
 def refusals() -> Iterator[tuple[str, bytes, str]]:
     """(name, file, reason) of what would be decoded wrongly, or differently by different libraries."""
-    for data in (
-        b"BMW is a car, not an image",
-        b"<svg/>",
-        b"\0" * 99,
-        b"RIFF\0\0\0\0WAVE",
-        b"%!PS-Adobe-3.0 EPSF-3.0\n",
-    ):
+    for data in (b"BMW is a car", b"<svg/>", b"\0" * 99, b"RIFF\0\0\0\0WAVE", b"%!PS-Adobe-3.0 EPSF-3.0"):
         yield f"no image, {data[:4]!r}", data, "not_an_image"
     odd = bytearray(corpus.tga(corpus.scene(), 2, 24))
     odd[16] = 9
@@ -305,8 +299,7 @@ def refusals() -> Iterator[tuple[str, bytes, str]]:
     yield "JPEG with two frames", data[:at] + data[at : at + 19] + data[at:], "corrupt"
 
     data = BY_NAME["png", "rgb"].data
-    at = data.index(b"IDAT") + 50
-    yield "PNG with a changed bit", data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], "corrupt"
+    yield "PNG with a wrong checksum", data[:-14] + bytes([data[-14] ^ 1]) + data[-13:], "corrupt"
     rows = b"".join(b"\0" + row.tobytes() for row in corpus.scene())
     yield "PNG whose rows end", _png_of(zlib.compress(rows[:-9]), corpus.HEIGHT, corpus.WIDTH), "corrupt"
     index = np.zeros((4, 4, 1), np.uint8)

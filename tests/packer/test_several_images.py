@@ -88,7 +88,7 @@ def from_hdf5(arrays: dict[str, Any], **options: Any) -> Callable[[Path], Given]
 
 
 def table_of(kind: str) -> Callable[[Path], Given]:
-    """Parquet of bytes, of paths, or as Hugging Face writes it."""
+    """Parquet of paths, or as Hugging Face writes it."""
 
     def made(folder: Path) -> Given:
         pa = pytest.importorskip("pyarrow")
@@ -98,10 +98,9 @@ def table_of(kind: str) -> Callable[[Path], Given]:
         where = written(folder / "x", tuple(ALL) if kind == "paths" else ())
         held = {}
         for name, files in FILES.items():
-            rows = [{"bytes": None if kind == "paths" else data, "path": f"{name}{i}.png"}
-                    for i, data in enumerate(files)]  # fmt: skip
-            held[name] = pa.array(files) if kind == "bytes" else pa.array(rows, struct)
-        table = pa.table(held)
+            stored = [None if kind == "paths" else data for data in files]
+            held[name] = [{"bytes": data, "path": f"{name}{i}.png"} for i, data in enumerate(stored)]
+        table = pa.table({name: pa.array(rows, struct) for name, rows in held.items()})
         if kind == "hugging face":
             about = json.dumps({"features": {name: {"_type": "Image"} for name in ALL}})
             table = table.replace_schema_metadata({b"huggingface": b'{"info": %s}' % about.encode()})
@@ -118,15 +117,16 @@ def npy(values: NDArray[Any]) -> bytes:
 
 
 def from_webdataset(
-    names: dict[str, str], fields: Sequence[str], arrays: dict[str, NDArray[Any]] = ALL
+    names: dict[str, str], fields: Sequence[str], arrays: dict[str, NDArray[Any]] = ALL, lacks: str = ""
 ) -> Callable[[Path], Given]:
-    """names: suffix of a member -> what it is."""
+    """names: suffix of a member -> what it is. lacks: a member that is not there."""
 
     def made(folder: Path) -> Given:
         members = {
             f"{i}.{suffix}": npy(arrays[name][i]) if suffix.endswith("npy") else FILES[name][i]
             for i in range(COUNT)
             for suffix, name in names.items()
+            if f"{i}.{suffix}" != lacks
         }
         (folder / "set.tar").write_bytes(tar(members))
         return folder / "set.tar", {"fields": fields}
@@ -151,6 +151,7 @@ def from_pairs(below: Sequence[str] = ("",), **options: Any) -> Callable[[Path],
 
 FIRST = {name: channels_first(values) for name, values in ALL.items()}
 MEMBERS = {"left.png": "image", "right.png": "target", "depth.png": "depth"}
+NAMED = ["image=left.png", "target=right.png:image", "depth.png:image"]
 SOURCES: dict[str, Callable[[Path], Given]] = {
     "csv": from_csv,
     "dict of lists": lambda _: (
@@ -172,7 +173,7 @@ SOURCES: dict[str, Callable[[Path], Given]] = {
     "hdf5 arrays and files": from_hdf5({**ALL, "target": FILES["target"]}),
     "parquet paths": table_of("paths"),
     "hugging face": table_of("hugging face"),
-    "webdataset": from_webdataset(MEMBERS, ["image=left.png", "target=right.png:image", "depth.png:image"]),
+    "webdataset": from_webdataset(MEMBERS, NAMED),
     "webdataset arrays": from_webdataset(
         {"png": "image", "target.npy": "target", "d.npy": "depth"}, ["target.npy:image", "depth=d.npy:image"]
     ),
@@ -218,18 +219,13 @@ def rejects(folder: Path) -> dict[str, str]:
 
 def without(kind: str, folder: Path, i: int) -> Given:
     """A source whose sample i has no target."""
-    files: dict[str, list[Any]] = {**FILES, "target": [*FILES["target"]]}
-    files["target"][i] = None
     if kind == "pairs":
         given = from_pairs()(folder)
         (folder / "target" / f"{i}.png").unlink()
         return given
     if kind == "webdataset":
-        given = SOURCES[kind](folder)
-        members = {f"{k}.{end}": files[name][k] for k in range(COUNT) for end, name in MEMBERS.items()}
-        (folder / "set.tar").write_bytes(tar({name: data for name, data in members.items() if data}))
-        return given
-    return from_hdf5({**FILES, "target": [data or b"" for data in files["target"]]})(folder)
+        return from_webdataset(MEMBERS, NAMED, lacks=f"{i}.right.png")(folder)
+    return from_hdf5({**FILES, "target": [b"" if k == i else data for k, data in enumerate(FILES["target"])]})(folder)
 
 
 @pytest.mark.parametrize(
