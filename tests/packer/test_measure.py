@@ -98,18 +98,10 @@ def test_a_pace_counts_what_was_read_while_the_clock_ran(packed: Packed, monkeyp
     assert pace.first_batch_s == slow
 
 
-def test_every_sample_is_read_as_often_as_any_other(packed: Packed) -> None:
-    """The order that is measured with is made of whole permutations, so that no image weighs more than another."""
-    meter = StoreMeter(packed("lmdb", "--size", 48))
-    order = meter._long_order.reshape(-1, len(meter))
-    assert len(order) > 100
-    assert (np.sort(order, axis=1) == np.arange(len(meter))).all()
-    assert len(np.unique(order, axis=0)) == len(order)
-
-
 # ---------------------------------------------------------------------------------------------- the command
 
 
+@pytest.mark.own_processes
 def test_bench_measures_each_store_by_workers_and_batch(packed: Packed) -> None:
     """Each store has a line for each number of workers, with an interval over as many rounds as were asked for; nothing
     is written into a store, and no process stays."""

@@ -51,9 +51,9 @@ def outcome(source: Any, step: int = 10**9, kept: dict[int, bytes] | None = None
 
 def pixels(path: Path) -> dict[int, bytes]:
     """The frames of a sound video, by their number."""
-    source = open_source(path)
-    part = source.part(0, len(source))
-    return {i: np.asarray(part[i].image).tobytes() for i in range(len(part))}
+    kept: dict[int, bytes] = {}
+    outcome(open_source(path), kept=kept)
+    return kept
 
 
 def packets(path: Path) -> list[tuple[int, int]]:
