@@ -1,80 +1,97 @@
-"""The benchmark runs, and says what it measured, where and with what. No figure is judged here."""
+"""The benchmark runs, says what it measured, where and with what, and draws it. No figure is judged here."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmark import lines_of, quickly, table_of
+from running import environment
 
 pytestmark = pytest.mark.heavy
 
+BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 HELD = {
-    "reading": {"memmap": "copy limit", "hdf5": "memmap", "lmdb": "decode limit"},
-    "cold": {"memmap, cold": "dd, memmap", "hdf5, cold": "dd, hdf5"},
-    "packing-1": {"pack memmap": "bare loop, raw", "pack hdf5": "bare loop, raw", "pack lmdb": "bare loop, jpeg"},
-    "scan": {"scan": "os.walk and stat"},
-    "augment-256": {"crops of half the side, lmdb": "lmdb", "normalize, memmap": "fused normalize"},
+    "reading": {"memmap": "copy limit", "lmdb": "decode limit"},
+    "packing-1": {"pack memmap": "bare loop, raw"},
 }
 """Table -> line -> the line that it is held against."""
-BARS = {
-    "next-epoch": "memmap: first batch of the next epoch",
-    "giant": "memmap, 2,000 samples: memory of the process, more than memmap, 20 samples",
-}
-"""Table -> a limit on time or memory."""
+BAR = "memmap: first batch of the next epoch"
+"""A limit on time, in a table of its own."""
 NOT_INSTALLED = "FFCV raw"
 """Mostly."""
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the quick benchmark writes of these lines."""
-    lines = {line for held in HELD.values() for pair in held.items() for line in pair}
-    lines |= {"memmap, 20 samples", "memmap, 2,000 samples", NOT_INSTALLED}
-    return quickly(tmp_path_factory.mktemp("bench"), ",".join((*HELD, *BARS)), lines)
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What all runs work with."""
+    return tmp_path_factory.mktemp("bench")
 
 
-@pytest.mark.parametrize("table", HELD)
-def test_each_line_is_held_against_a_bare_limit(measured: dict[str, Any], table: str) -> None:
-    """It has a speed, and a ratio to a bare loop that does the same."""
-    lines = lines_of(measured, table)
-    for label, limit in HELD[table].items():
-        assert lines[label]["against"] == limit
-        median, least, most = lines[label]["ratio"]
-        assert 0 < least <= median <= most
-        assert lines[label]["images_per_s"][0] > 0
+def quickly(folder: Path, work: Path, tables: str, lines: Iterable[str]) -> dict[str, Any]:
+    """What the quick benchmark writes of some lines of some tables."""
+    command: list[str | Path] = [sys.executable, BENCH / "run.py", "--quick", "--tables", tables]
+    command += [word for line in lines for word in ("--line", line)]
+    command += ["--work", work, "--json", folder / "out.json"]
+    found = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=found, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded: dict[str, Any] = json.loads((folder / "out.json").read_text())
+    return loaded | {"printed": done.stdout}
 
 
-@pytest.mark.parametrize("table", BARS)
-def test_limits_on_time_and_memory_are_judged(measured: dict[str, Any], table: str) -> None:
-    """A bar says what was found, what was wanted, and whether that is so; all of it is printed."""
-    words = BARS[table]
-    (bar,) = (bar for bar in table_of(measured, table)["bars"] if bar["bar"] == words)
+def table_of(result: dict[str, Any], name: str) -> dict[str, Any]:
+    (table,) = (table for table in result["tables"] if table["table"] == name)
+    found: dict[str, Any] = table
+    return found
+
+
+def lines_of(result: dict[str, Any], name: str) -> dict[str, Any]:
+    return {line["label"]: line for line in table_of(result, name)["lines"]}
+
+
+def test_each_line_is_held_against_a_bare_limit(tmp_path: Path, work: Path) -> None:
+    """It has a speed, and a ratio to a bare loop that does the same; a limit on time is judged, and printed; each row
+    says where and with what it was measured; a peer that is not installed is named."""
+    lines = {line for held in HELD.values() for pair in held.items() for line in pair} | {NOT_INSTALLED}
+    measured = quickly(tmp_path, work, ",".join((*HELD, "next-epoch")), lines)
+    for table, held in HELD.items():
+        for label, limit in held.items():
+            line = lines_of(measured, table)[label]
+            assert line["against"] == limit
+            median, least, most = line["ratio"]
+            assert 0 < least <= median <= most
+            assert line["images_per_s"][0] > 0
+    (bar,) = (bar for bar in table_of(measured, "next-epoch")["bars"] if bar["bar"] == BAR)
     assert bar["wanted"].startswith("at most ")
-    median, least, most = bar["value"]
-    assert least <= median <= most
-    assert bar["passed"] in (True, False)
-    (printed,) = (line for line in measured["printed"].splitlines() if line.strip().startswith(f"{words}  "))
+    (printed,) = (line for line in measured["printed"].splitlines() if line.strip().startswith(f"{BAR}  "))
     assert bar["found"] in printed
     assert printed.endswith("met" if bar["passed"] else "MISSED")
-
-
-@pytest.mark.parametrize("table", [*HELD, *BARS])
-def test_every_row_says_where_and_with_what_it_was_measured(measured: dict[str, Any], table: str) -> None:
-    """A row can be read elsewhere and later: settings, machine, load and versions are in it."""
-    rows = table_of(measured, table)["rows"]
-    assert rows
-    for row in rows:
+    for row in (row for table in measured["tables"] for row in table["rows"]):
         assert row["images"] > 0
         assert row["seconds"] > 0
         assert row["machine"]["cpu"]
-        assert row["machine"]["cpus"] >= 1
         assert row["load"] >= 0
         assert {"python", "numpy"} <= set(row["versions"])
-
-
-def test_what_is_not_installed_is_left_out_and_said(measured: dict[str, Any]) -> None:
-    """A peer is either measured, or named among those left out."""
     left_out = table_of(measured, "reading")["left_out"]
     assert (NOT_INSTALLED in lines_of(measured, "reading")) != (NOT_INSTALLED in left_out)
     assert all(f"left out: {label}" in measured["printed"] for label in left_out)
+
+
+def test_curves_are_drawn_and_leave_the_page_alone(tmp_path: Path, work: Path) -> None:
+    """A result of nothing but curves becomes the plot; the rows of other tables on the page stay."""
+    night = "<!-- bench:begin -->\nrows of a night\n<!-- bench:end -->\n"
+    lines = [f"{form}, {count} workers" for form in ("memmap", "lmdb") for count in (1, 4)]
+    quickly(tmp_path, work, "growth-workers", lines)
+    (tmp_path / "performance.md").write_text(night)
+    command = [sys.executable, BENCH.parent / "draw.py", tmp_path / "out.json", "--out", tmp_path]
+    drawn = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True).stdout
+    assert "| memmap, 4 workers |" in drawn
+    assert (tmp_path / "performance.md").read_text() == night
+    plot = (tmp_path / "growth.svg").read_text()
+    assert all(word in plot for word in ("memmap", "lmdb", "workers", "microseconds an image"))

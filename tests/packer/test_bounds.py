@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 from pictures import encoded, picture
 
-from rawpack.errors import DamagedStoreError, DecodeError, UsageError
-from rawpack.formats.codecs.deflate import DeflatedRows
+from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import inflation, open_source
 from rawpack_packer.sources.chunks.index import compact_json
 from rawpack_packer.sources.hdf5.file import all_values, data_sets
@@ -134,17 +133,11 @@ def test_the_bound_grows_with_the_file(tmp_path: Path) -> None:
     assert whole.finish() == data
 
 
-def test_no_shard_has_more_than_its_offsets_can_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """4 GiB, since they have 32 bits; a lower bound stands for that here."""
-    monkeypatch.setattr("rawpack_packer.sources.chunks.shards._MOST_SHARD", MIB)
-    assert "it stands for more than 1,048,576 bytes" in refused(mds(tmp_path / "set", zstd_of(ZEROS), "zstd"))
-
-
 @pytest.mark.parametrize(
     ("block", "says"),
     [
         (b"\x02\x04ab", 1 << 33), (b"\xff\xff\xff\xff\x0f\x04ab", 1 << 40), (b"\xff" * 9 + b"\x01\x04ab", 1 << 62),
-        (b"\xff", 9), (b"", 9),
+        (b"", 9),
     ],
 )  # fmt: skip
 def test_snappy_is_asked_for_no_more_than_it_can_hold(block: bytes, says: int, tmp_path: Path) -> None:
@@ -191,17 +184,17 @@ def test_frames_are_those_of_the_samples(tmp_path: Path) -> None:
 
 def test_values_that_take_no_bytes(tmp_path: Path) -> None:
     """A table of all values of a shard is made only where the shard has bytes for them."""
-    samples, names = 400, [f"c{k}" for k in range(400)]
+    samples = 400
     data = struct.pack(f"<{samples + 2}I", samples, *[4 * (samples + 2)] * (samples + 1))
-    root = tmp_path / "set"
-    root.mkdir()
+    root = mds(tmp_path / "set", data, "zstd", samples=samples)
     (root / "a.mds").write_bytes(data)
-    shard = {
-        "column_names": names, "column_encodings": ["jpeg", *["uint8"] * 399], "column_sizes": [None, *[1] * 399],
-        "format": "mds", "version": 2, "samples": samples, "compression": None, "hashes": [], "zip_data": None,
+    tree = json.loads((root / "index.json").read_text())
+    tree["shards"][0] |= {
+        "column_names": [f"c{k}" for k in range(400)], "column_encodings": ["jpeg", *["uint8"] * 399],
+        "column_sizes": [None, *[1] * 399], "compression": None, "zip_data": None,
         "raw_data": {"basename": "a.mds", "bytes": len(data), "hashes": {}},
     }  # fmt: skip
-    (root / "index.json").write_text(json.dumps({"version": 2, "shards": [shard]}))
+    (root / "index.json").write_text(json.dumps(tree))
     assert "sample 0 has 0 bytes, and its 400 values at least 403" in refused(root, MIB)
 
 
@@ -243,13 +236,6 @@ def test_streams_are_read_in_steps() -> None:
     assert max(asked) <= MIB
 
 
-def test_a_part_has_its_own_bound() -> None:
-    shard = Inflated("gzip", 100)
-    assert shard.add(gzip.compress(bytes(60)), 60) == 60
-    with pytest.raises(ValueError, match="more than 40 bytes"):
-        shard.add(gzip.compress(bytes(60)))
-
-
 @pytest.mark.usefixtures("low")
 def test_an_npz_whose_members_are_bombs(tmp_path: Path) -> None:
     """What its directory says is compared with the bytes that are there before they are inflated."""
@@ -267,22 +253,6 @@ def test_labels_of_hdf5_that_were_never_written(tmp_path: Path) -> None:
     one = next(one for one in data_sets(path, ()) if one.name == "label")
     with pytest.raises(UsageError, match="has 536,870,912 bytes, of which 0 are in the file"):
         all_values(path, one)
-
-
-# ------------------------------------------------------------------------------------------------ stores
-def test_chunks_that_a_shard_lacks_are_missed_before_the_others_are_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that says to be as large as all shards needs a chunk after the last one."""
-
-    def nothing(self: DeflatedRows, k: int) -> Any:
-        raise AssertionError("a chunk was inflated")
-
-    monkeypatch.setattr(DeflatedRows, "_inflate", nothing)
-    rows = DeflatedRows.__new__(DeflatedRows)
-    rows._rows, rows._row_bytes, rows._chunk_bytes = 1, None, 1 << 20
-    rows._chunks = np.zeros((5, 2), np.int64)
-    rows._index = {"offset": np.array([0]), "bytes": np.array([1 << 62])}
-    with pytest.raises(DamagedStoreError, match="has 5 compressed chunks; number 4398046511103 is needed"):
-        rows.stored(0)
 
 
 # ------------------------------------------------------------------------------------------------ Parquet
@@ -309,16 +279,6 @@ def test_rows_stand_for_what_a_file_can_hold(tmp_path: Path) -> None:
 def test_nor_do_labels_and_keys_stand_for_more(column: str, tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", {column: ["x" * 20_000] * 64}, dictionary_pagesize_limit=MIB)
     assert "stand for more bytes than" in refused(path, 3 * MIB)
-
-
-def test_batches_are_as_large_as_the_rows_before_them(tmp_path: Path) -> None:
-    """The file's own sizes are no bound: the first batch is one row, and none is more than four times the last one."""
-    pq = pytest.importorskip("pyarrow.parquet")
-    path = parquet(tmp_path / "a.parquet", {"label": list(range(1000))})
-    sizes = [one.num_rows for one in inflation.parquet_batches(pq.ParquetFile(path), 1 << 20, 256)]
-    assert sizes[:5] == [1, 4, 16, 64, 256]
-    assert sum(sizes) == 1000
-    assert max(sizes) == 256
 
 
 def test_rows_that_take_no_bytes() -> None:

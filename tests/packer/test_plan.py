@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -12,7 +11,6 @@ import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -28,10 +26,10 @@ from rawpack.formats.codecs import zstd
 from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
-from rawpack_packer.tune import measure, trial
+from rawpack_packer.tune import trial
 from rawpack_packer.tune.candidates import Candidate, candidates, parse_steps, untried
 from rawpack_packer.tune.loss import Loss, psnr, ssim
-from rawpack_packer.tune.measure import Rate, Reading, Setting, read_in_turn
+from rawpack_packer.tune.measure import Rate, Reading, Setting
 from rawpack_packer.tune.plan import _words
 from rawpack_packer.tune.recommend import Goals, recommend, trades
 from rawpack_packer.tune.system import scratch_folder
@@ -58,17 +56,13 @@ def test_candidates_are_the_combinations_that_make_sense() -> None:
 
 
 def test_compressed_raw_pixels_are_tried_where_they_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless nothing here reads zstd, which is said. Planes are tried by who names them."""
-    planes = "Not tried unless you name it: --color ycgco420, raw pixels in half the bytes, with a small loss."
+    """Unless nothing here reads zstd, which is said."""
     monkeypatch.setattr(zstd, "is_installed", lambda: True)
     names = {one.name for one in candidates(format=["memmap", "lmdb"], size=["32"], quality=["90"])}
     assert names == {"memmap 32", "memmap 32 zstd", "lmdb 32 q90"}
-    assert untried({}) == [planes]
     monkeypatch.setattr(zstd, "is_installed", lambda: False)
     assert "memmap 32 zstd" not in {one.name for one in candidates(format=["memmap"], size=["32"])}
-    assert "memmap 32 zstd" in {one.name for one in candidates(format=["memmap"], compression=["zstd"], size=["32"])}
-    assert untried({}) == ["Not tried: --compression zstd, which needs `pip install 'rawpack[zstd]'`.", planes]
-    assert untried({"format": ["lmdb"]}) == []
+    assert untried({})[0] == "Not tried: --compression zstd, which needs `pip install 'rawpack[zstd]'`."
 
 
 def test_the_recommended_command_packs_that_candidate(images: Path, tmp_path: Path) -> None:
@@ -81,42 +75,30 @@ def test_the_recommended_command_packs_that_candidate(images: Path, tmp_path: Pa
     store = tmp_path / "store"
     words[words.index("STORE")] = str(store)
     assert run_here(*words[1:], "--workers", 0, "--quiet").code == 0
-    recipe = Reader(store)._library.stores[0].manifest.recipe
-    expected = candidate.recipe.as_manifest()
+    recipe, expected = Reader(store)._library.stores[0].manifest.recipe, candidate.recipe.as_manifest()
     assert {**recipe, "libraries": {}} == {**expected, "size": list(candidate.recipe.target or ()), "libraries": {}}
 
 
 # ---------------------------------------------------------------------------------------------- the sample
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"array": {"image": "train/x", "label": "y"}}, "--array image=train/x --array label=y"),
-        ({"fields": {"a": "float32", "b": ("float32", (None, 5))}}, "--field a:float32 --field b:float32[?,5]"),
-        ({"episodes": [0, 3], "limit": 5}, "--episodes 0,3 --limit 5"),
-        ({"kind": "listing", "skip_unreadable": True, "path_column": "p", "images": Path("in")},
-         "--source listing --skip-unreadable --path p --images in"),
-        ({"images": (), "columns": None, "skip_unreadable": False}, ""),
-    ],
-)  # fmt: skip
-def test_keywords_are_written_as_the_command_takes_them(given: dict[str, Any], words: str) -> None:
+def test_keywords_are_written_as_the_command_takes_them() -> None:
     """Also dicts and lists of Python, of which the last one would count otherwise."""
-    assert _words(given) == words.split()
+    given = {"array": {"image": "x", "label": "y"}, "fields": {"b": ("float32", (None, 5))}, "skip_unreadable": True}
+    words = "--array image=x --array label=y --field b:float32[?,5] --skip-unreadable"
+    assert _words(given | {"images": (), "columns": None}) == words.split()
 
 
 def test_a_sample_is_spread_over_the_whole(images: Path) -> None:
     """Of runs of equal length, each gives exactly one; a seed gives the same again; all samples are a sample too."""
     source = open_source(images)
     every = [source.key(i) for i in range(len(source))]
-    for count in (1, 7, 20, len(every)):
-        sample = draw(source, count, seed=5)
-        chosen = np.array([every.index(sample.key(i)) for i in range(count)])
+    for count in (1, 7, len(every)):
+        sample, again = ([draw(source, count, seed=5).key(i) for i in range(count)] for _ in range(2))
         edges = np.arange(1, count) * len(every) // count
-        assert np.searchsorted(edges, chosen, side="right").tolist() == [*range(count)]
-        again = draw(source, count, seed=5)
-        assert [again.key(i) for i in range(count)] == [sample.key(i) for i in range(count)]
-    assert {draw(source, 7, seed).key(0) for seed in range(8)} != {draw(source, 7, 0).key(0)}
+        assert np.searchsorted(edges, [*map(every.index, sample)], side="right").tolist() == [*range(count)]
+        assert again == sample
+    assert len({draw(source, 7, seed).key(0) for seed in range(8)}) > 1
 
 
 # ---------------------------------------------------------------------------------------------- loss
@@ -124,20 +106,17 @@ def test_a_sample_is_spread_over_the_whole(images: Path) -> None:
 
 def ssim_by_the_book(x: Pixels, y: Pixels) -> float:
     """The mean over every place of the window, each by sums over its 121 pixels."""
-    luma = [np.round(one.astype(float) @ (0.299, 0.587, 0.114), 12) for one in (x, y)]
-    side = np.arange(-5, 6)
-    window = np.exp(-(side[:, None] ** 2 + side[None] ** 2) / (2 * 1.5**2))
+    window = np.exp(-(np.add.outer(np.arange(-5, 6) ** 2, np.arange(-5, 6) ** 2)) / (2 * 1.5**2))
     window /= window.sum()
-    found = []
-    for top, left in itertools.product(range(x.shape[0] - 10), range(x.shape[1] - 10)):
-        a, b = (one[top : top + 11, left : left + 11] for one in luma)
-        mean_a, mean_b = (window * a).sum(), (window * b).sum()
-        var_a, var_b = (window * (a - mean_a) ** 2).sum(), (window * (b - mean_b) ** 2).sum()
-        both = (window * (a - mean_a) * (b - mean_b)).sum()
-        c1, c2 = 2.55**2, 7.65**2
-        means = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
-        found.append(means * (2 * both + c2) / (var_a + var_b + c2))
-    return float(np.mean(found))
+
+    def mean(values: Any) -> Any:
+        return (np.lib.stride_tricks.sliding_window_view(values, (11, 11)) * window).sum((-2, -1))
+
+    a, b = (np.round(one.astype(float) @ (0.299, 0.587, 0.114), 12) for one in (x, y))
+    c1, c2 = 2.55**2, 7.65**2
+    means = (2 * mean(a) * mean(b) + c1) / (mean(a) ** 2 + mean(b) ** 2 + c1)
+    spread = mean(a * a) - mean(a) ** 2 + mean(b * b) - mean(b) ** 2
+    return float(np.mean(means * (2 * (mean(a * b) - mean(a) * mean(b)) + c2) / (spread + c2)))
 
 
 def test_loss_is_measured_by_the_book() -> None:
@@ -181,45 +160,6 @@ def test_the_start_of_workers_counts_once(
 # ---------------------------------------------------------------------------------------------- the budget
 
 
-class Played:
-    """A meter on a clock of its own, on which every measurement takes a second."""
-
-    def __init__(self, clock: SimpleNamespace) -> None:
-        self.clock = clock
-
-    def warm(self, setting: Setting, seconds: float) -> Rate:
-        self.clock.now += 1.0
-        return Rate(1.0)
-
-    cold = warm
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("deadline", "warm", "cold"),
-    [
-        (100.0, [5, 5, 5], [2, 2, 2]),  # time for all
-        (9.0, [2, 2, 2], [1, 1, 1]),  # two thirds are for reading from memory
-        (4.0, [1, 1, 1], [0, 0, 1]),
-        (-1.0, [1, 1, 1], [0, 0, 0]),  # packing took it all
-    ],
-)
-def test_measuring_ends_by_its_deadline(
-    monkeypatch: pytest.MonkeyPatch, deadline: float, warm: list[int], cold: list[int]
-) -> None:
-    """Where each measurement takes a second: what is left out, and that nothing ends after the deadline but the first
-    round from memory, which is always made."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(measure.time, "monotonic", lambda: clock.now)
-    readings = [Reading(cast(Any, Played(clock)), Setting(1, 1)) for _ in range(3)]
-    read_in_turn(readings, 0.1, deadline=deadline)
-    assert [len(one.warm) for one in readings] == warm
-    assert sorted(len(one.cold) for one in readings) == cold
-    assert clock.now <= max(deadline, 3.0)
-
-
 def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where packing one candidate takes the whole budget, the others are left out, and the output says which."""
     monkeypatch.setattr(trial, "_SHORT_S", 0.0)
@@ -228,9 +168,6 @@ def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monke
     assert ran.code == 0
     assert "Not tried in 0.1 s: lmdb 32 q75, lmdb 32 q90, lmdb 32 q95." in ran.out
     assert "Recommended: memmap 32, the only one that was tried: nothing was compared." in ran.out
-    found = candidates(size=["32", "64"], quality=["75", "90"], compression=["none"])
-    order = [one.name for one in trial.formats_first(found)]
-    assert order[:3] == ["memmap 32", "lmdb 32 q75", "hdf5 32"]  # hdf5 is as large and as fast as memmap
 
 
 # ---------------------------------------------------------------------------------------------- transforms
@@ -249,20 +186,15 @@ def test_transforms_are_parsed_and_never_executed() -> None:
         ("", "--transform"),
         ("__import__('os')", "there is no step __import__; there are CenterCrop, "),
         ("transforms.ToTensor()", "there is no step ToTensor: use ConvertImageDtype() and ToCHW()"),
-        ("transforms.Compose([ToCHW()])", "steps stand in a row, without Compose"),
         ("RandomResizedCrop(open('x'))", "--transform"),
-        ("RandomResizedCrop(*[24])", "--transform"),
         ("ToCHW().__class__", "a step such as"),
-        ("[[ToCHW()]]", "a step such as"),
         ("RandomResizedCrop", "missing a required argument: 'size'"),
     ],
 )
 def test_what_is_wrong_with_a_transform(text: str, words: str) -> None:
     """Anything that is no step is refused with what there is."""
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=re.escape(words)):
         parse_steps([text])
-    assert words in str(refused.value)
-    assert "__init__" not in str(refused.value)
 
 
 def test_plan_reads_through_the_transform(images: Path, tmp_path: Path) -> None:
@@ -275,8 +207,6 @@ def test_plan_reads_through_the_transform(images: Path, tmp_path: Path) -> None:
     (one,) = json.loads(ran.out)["candidates"]
     reading = one["reading"]
     assert [step.partition("(")[0] for step in reading["transform"]] == ["RandomResizedCrop", "ToCHW"]
-    assert one["augmented"] is None
-    assert one["images_per_s"] == reading["images_per_s"]
     # uint8 (3, 20, 20), and label and index of 8 bytes.
     assert reading["bytes_per_s"]["median"] / reading["images_per_s"]["median"] == pytest.approx(20 * 20 * 3 + 16)
 
@@ -285,66 +215,45 @@ def test_plan_reads_through_the_transform(images: Path, tmp_path: Path) -> None:
 
 
 def test_the_trade_names_the_neighbors() -> None:
-    """The next smaller and the next faster store, and what they cost; none that another beats, and none at the end."""
+    """The next smaller and the next faster store, and what they cost; none that another beats, that is too slow for the
+    target or too large for the disk, and none at the end."""
     assert trades(ALL, FINE, Goals()) == [
         "Next smaller: coarse takes 10 GB instead of 20 GB and reads 1.1 times as fast.",
         "Next faster: same takes 100 GB instead of 20 GB and reads 20.3 times as fast.",  # it beats raw
     ]
     lossy = replace(COARSE, loss=Loss(36.04, 0.98))
-    assert trades([RAW, FINE, lossy, COLD], RAW, Goals()) == [
-        "Next smaller: fine takes 20 GB instead of 100 GB and reads at 5% of the speed."
-    ]
     assert trades([RAW, FINE, lossy], FINE, Goals())[0] == (
         "Next smaller: coarse takes 10 GB instead of 20 GB, reads 1.1 times as fast and loses a little (36.0 dB)."
     )
     assert trades([RAW, lossy, COLD], lossy, Goals())[-1].endswith("and loses nothing (coarse: 36.0 dB).")
-    assert trades([RAW, FINE, COARSE], RAW, Goals())[0].startswith("Next smaller: coarse")  # it beats fine
+    assert trades([RAW, FINE, COARSE], RAW, Goals(target=3_450)) == []
+    assert trades([RAW, FINE, COARSE], RAW, Goals(target=3_390))[0].startswith("Next smaller: coarse")  # it beats fine
+    assert trades([RAW, FINE], FINE, Goals(disk=50 * 10**9)) == []
     assert trades([RAW], RAW, Goals()) == []
 
 
-def test_the_trade_names_none_that_a_limit_excludes() -> None:
-    """What is too slow for the target, or too large for the disk, is no choice; what may reach the target is one."""
-    assert trades([RAW, FINE, COARSE], RAW, Goals(target=3_450)) == []
-    assert trades([RAW, FINE, COARSE], RAW, Goals(target=3_390))[0].startswith("Next smaller: coarse")
-    assert trades([RAW, FINE], FINE, Goals(disk=50 * 10**9)) == []
-
-
-def test_nothing_is_certain_on_a_busy_machine() -> None:
-    """Whether a candidate is taken or none, the words say what was measured."""
-    for target, words in ((1_000, "the smallest that reached 1,000"), (80_000, "No candidate reached 80,000")):
-        idle, busy = (recommend(ALL, Goals(target=target), busy=one) for one in (False, True))
-        assert f"certain to reach {target:,} images/s" in idle.why
-        assert busy.taken is idle.taken
-        assert busy.why.startswith(f"{words} images/s in every round")
-
-
-@pytest.mark.parametrize("fits", [True, False])
 @pytest.mark.parametrize(
     ("goals", "bare", "augmented"),
     [(Goals(), "raw", "planes"), (Goals(target=20_000), "raw", None), (Goals(target=6_000), "planes", "planes")],
 )
-def test_augmented_speed_decides(fits: bool, goals: Goals, bare: str, augmented: str | None) -> None:
-    """Where random crops and flips were measured, the candidate is taken by them, and the words say so; bare speed,
-    which is far apart, decides only where nothing else was measured."""
-    crops = Setting(1, 1, None, (RandomResizedCrop(8), RandomHorizontalFlip()))
-
-    def reading(rate: float, setting: Setting) -> Reading:
-        rates, slow = [Rate(rate)] * 3, [Rate(1.0)] * 3  # what does not count here
-        return Reading(cast(Any, None), setting, *((rates, slow) if fits else (slow, rates)))
-
+def test_augmented_speed_decides(goals: Goals, bare: str, augmented: str | None) -> None:
+    """Where random crops and flips were measured, the candidate is taken by them, and the words say so; bare speed
+    decides only where nothing else was measured."""
     trials = [
-        replace(predicted(name, size, ()), fits=fits, reading=reading(plain, Setting(1, 1)))
-        for name, size, plain in (("raw", 100, 60_000.0), ("planes", 50, 10_000.0), ("jpeg", 10, 4_000.0))
+        predicted(name, size, (rate,) * 3)
+        for name, size, rate in (("raw", 100, 60_000.0), ("planes", 50, 10_000.0), ("jpeg", 10, 4_000.0))
     ]
     plainly = recommend(trials, goals)
     assert plainly.taken
     assert (plainly.taken.candidate.name, plainly.why.endswith(" without augmentation")) == (bare, True)
-    rates = (9_000.0, 7_000.0, 3_000.0)
-    trials = [replace(one, augmented=reading(rate, crops)) for one, rate in zip(trials, rates, strict=True)]
+    crops = Setting(1, 1, None, (RandomResizedCrop(8), RandomHorizontalFlip()))
+    trials = [
+        replace(one, augmented=Reading(cast(Any, None), crops, [Rate(rate)] * 3, []))
+        for one, rate in zip(trials, (9_000.0, 7_000.0, 3_000.0), strict=True)
+    ]
     recommendation = recommend(trials, goals)
     assert (recommendation.taken and recommendation.taken.candidate.name) == augmented
     assert " with random crops and flips" in recommendation.why
-    assert all(one.as_dict()["images_per_s"]["median"] == rate for one, rate in zip(trials, rates, strict=True))
 
 
 def predicted(name: str, gigabytes: float, rates: tuple[float, ...], *, cold: tuple[float, ...] = ()) -> Trial:
@@ -398,40 +307,32 @@ def test_without_a_target_half_of_the_fastest_is_enough(rate: float, taken: str)
 # ---------------------------------------------------------------------------------------------- the command
 
 
-@pytest.fixture(scope="module")
-def planned(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `rawpack plan --json` says of 75 images, all of which are tried."""
-    folder = tmp_path_factory.mktemp("plan")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(trial, "_LEAST", 75)
-        patched.setattr(trial, "_LEAST_S", 1e9)
-        ran = run_here(
-            "plan", *QUICK, "--budget", "1s", "--json", "--format", "memmap", "--format", "lmdb",
-            "--quality", "60", "--target", "1", "--tmp", folder, images,
-        )  # fmt: skip
+def test_plan_measures_every_candidate(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Size of the whole store, within 5 %, time to pack, speed with its interval, first batch, and loss. Of two that
+    are fast enough the smaller is recommended, with the command that packs it, and why the other lost."""
+    monkeypatch.setattr(trial, "_LEAST", 75)
+    monkeypatch.setattr(trial, "_LEAST_S", 1e9)
+    (tmp_path / "tmp").mkdir()
+    ran = run_here(
+        "plan", *QUICK, "--budget", "1s", "--json", "--format", "memmap", "--format", "lmdb",
+        "--quality", "60", "--target", "1", "--tmp", tmp_path / "tmp", images,
+    )  # fmt: skip
     assert (ran.code, ran.err) == (0, ""), ran
-    assert not list(folder.iterdir())
-    told: dict[str, Any] = json.loads(ran.out)
-    return told
-
-
-def test_plan_measures_every_candidate(planned: dict[str, Any]) -> None:
-    """Size, time to pack, speed with its interval, first batch, and loss. Of two that are fast enough the smaller is
-    recommended, with the command that packs it, and why the other lost."""
+    assert not list((tmp_path / "tmp").iterdir())
+    planned = json.loads(ran.out)
     assert [one["name"] for one in planned["candidates"]] == ["memmap 32", "lmdb 32 q60"]
     for one in planned["candidates"]:
         assert one["pack_s"] > 0
         assert 0 < one["images_per_s"]["low"] <= one["images_per_s"]["median"] <= one["images_per_s"]["high"]
         reading = one["augmented"]
         assert 1 <= len(reading["images_per_s"]["rounds"]) <= 5
-        assert reading["workers"] == 1
         assert reading["first_batch_s"]["median"] > 0
-        crop, flip = reading["transform"]
-        assert (crop.startswith("RandomResizedCrop(size=(28, 28)"), flip) == (True, "RandomHorizontalFlip(p=0.5)")
-        # What decides is what training reads, unless it does not fit into memory.
-        assert not one["fits_memory"] or one["images_per_s"] == reading["images_per_s"]
-        assert one["reading"]["transform"] == []
-    assert planned["augmentation"] == "with random crops and flips"
+        assert [step.partition("(")[0] for step in reading["transform"]] == [
+            "RandomResizedCrop",
+            "RandomHorizontalFlip",
+        ]
+        store = pack(images, tmp_path / one["name"], *one["options"])
+        assert one["store_bytes"] == pytest.approx(sum(map(len, files_of(store).values())), rel=0.05)
     assert planned["why"].endswith(" with random crops and flips")
     raw, jpeg = planned["candidates"]
     assert raw["psnr_db"] is None
@@ -439,16 +340,7 @@ def test_plan_measures_every_candidate(planned: dict[str, Any]) -> None:
     assert 0.5 < jpeg["ssim"] < 1
     assert planned["recommended"] == min(planned["candidates"], key=lambda one: one["store_bytes"])["name"]
     assert re.fullmatch("rawpack pack --format .* STORE", planned["command"])
-    assert planned["whole_set"].startswith(f"{planned['recommended']}: ")
-    assert re.search(r"fits into [\d.]+ [MGT]B of memory$", planned["whole_set"])
     assert [one["why"].split(":")[0] for one in planned["lost"]] == ["larger"]
-
-
-def test_plan_knows_the_size_of_the_whole_set(planned: dict[str, Any], images: Path, tmp_path: Path) -> None:
-    """Predicted bytes are those of the whole store, packed as recommended, within 5 %."""
-    for one in planned["candidates"]:
-        store = pack(images, tmp_path / one["name"], *one["options"])
-        assert one["store_bytes"] == pytest.approx(sum(map(len, files_of(store).values())), rel=0.05)
 
 
 def test_a_plan_without_an_answer_ends_in_1(
@@ -475,11 +367,7 @@ def test_plan_shows_one_table(images: Path, tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (int("Recommended" not in ran.out), ""), ran
     assert re.search(r"\n  memmap 32 \*? +\d+ kB ", ran.out)
     assert "memory: 1 kB for files; too little for memmap 32, hdf5 32: judged from the disk." in ran.out
-    whole = re.search(r"\nThe whole set: (.*?)\.\n(?=\S)", ran.out, re.DOTALL)
-    assert whole is not None
-    cores = r"on (this core|these \d+ cores)"
-    takes = rf"\w+ 32: \d+ kB, about \S+ (s|min) {cores}, does not fit into 1 kB of memory"
-    assert re.fullmatch(takes, " ".join(whole[1].split()))
+    assert "does not fit into 1 kB of memory" in " ".join(ran.out.split())
     assert not list(tmp_path.iterdir())
 
 
@@ -509,7 +397,6 @@ def test_plan_counts_what_cannot_be_packed(tmp_path: Path) -> None:
     [
         (["--budget", "soon"], "--budget 'soon'"),
         (["--size", "keep"], "--image-size"),
-        (["--fit", "whole"], "--fit whole: images of different sizes make no batch; give --image-size"),
         (["--tmp", "/nowhere/at/all"], "--tmp /nowhere/at/all"),
         (["--tmp", "the source"], "--tmp"),
     ],
@@ -585,22 +472,3 @@ def test_of_many_archives_a_few_are_looked_at(tmp_path: Path) -> None:
     assert shlex.split(told["command"])[-2:] == [pattern, "STORE"]
     (one,) = told["candidates"]
     assert 4 * 8 * 32 * 32 * 3 < one["store_bytes"] < 4 * 8 * 32 * 32 * 3 + 30_000
-
-
-# ---------------------------------------------------------------------------------------------- predictions
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_predictions_hold_for_full_packs(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a sample of 256: bytes of the whole set within 5 %."""
-    monkeypatch.setattr(trial, "_MOST", 256)
-    (tmp_path / "tmp").mkdir()
-    options = ("--quiet", "--json", "--budget", "90s", "--size", "224", "--workers", 1, "--tmp", tmp_path / "tmp")
-    ran = run_here("plan", *options, photos)
-    assert ran.code == 0, ran.err
-    told = json.loads(ran.out)
-    assert told["sampled"] == 256 < told["samples"]
-    for one in told["candidates"]:
-        store = pack(photos, tmp_path / one["name"].replace(" ", "-"), *one["options"], "--max-rejects", "100%")
-        assert one["store_bytes"] == pytest.approx(sum(map(len, files_of(store).values())), rel=0.05), one["name"]

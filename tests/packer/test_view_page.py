@@ -168,17 +168,12 @@ def test_a_sample_its_pixels_and_the_arrow_keys(opened: Any, many: Path) -> None
 
 
 def test_layers_and_several_images(opened: Any, tmp_path: Path) -> None:
-    class Scenes:
-        def __len__(self) -> int:
-            return 2
-
-        def __getitem__(self, i: int) -> dict[str, Any]:
-            mask = np.zeros((80, 120), np.uint8)
-            mask[10:40, 5:60] = 1 + i
-            boxes = np.array([[5, 10, 60, 40, 0]], np.float32)
-            return {"image": picture(80, 120, i), "seg": mask, "right": picture(80, 120, i + 9), "boxes": boxes}
-
-    rawpack.pack(Scenes(), tmp_path / "store", fields={"seg": "mask", "right": "image", "boxes": "xyxy"}, size="keep")
+    mask = np.zeros((80, 120), np.uint8)
+    mask[10:40, 5:60] = 1
+    scene = {"seg": mask, "boxes": np.array([[5, 10, 60, 40, 0]], np.float32)}
+    scenes = [scene | {"image": picture(80, 120, i), "right": picture(80, 120, i + 9)} for i in range(2)]
+    fields = {"seg": "mask", "right": "image", "boxes": "xyxy"}
+    rawpack.pack(scenes, tmp_path / "store", fields=fields, size="keep", workers=0)
     page = opened(tmp_path / "store", state="screen=sample&row=1&zoom=2")
     page.wait_for_selector(".stage svg rect")
     assert page.locator("main figure").count() == 2
@@ -190,30 +185,7 @@ def test_layers_and_several_images(opened: Any, tmp_path: Path) -> None:
     page.wait_for_function("() => document.querySelectorAll('.stage img.layer').length === 0")
     page.uncheck("text=boxes")
     page.wait_for_function("() => document.querySelectorAll('.stage svg rect').length === 0")
-    np.testing.assert_array_equal(shown(page, "figure:nth-of-type(2) .stage img"), Scenes()[1]["right"])
-
-
-def test_masks_are_over_an_image_of_their_size_that_can_be_chosen(opened: Any, tmp_path: Path) -> None:
-    scene = {"image": picture(40, 60, 0), "near": picture(20, 30, 0), "right": picture(40, 60, 9)}
-    fields = {"seg": "mask", "near": "image", "right": "image"}
-    samples = [scene | {"seg": np.full((40, 60), 1, np.uint8)}]
-    rawpack.pack(samples, tmp_path / "store", fields=fields, size="keep", workers=0)
-
-    def wait_for_masks_over(page: Any, name: str) -> None:
-        """Over this image, and no other: the page is drawn anew after its address has changed."""
-        page.wait_for_function(
-            """name => [...document.querySelectorAll("main figure")].filter(one => one.querySelector("img.layer"))
-            .map(one => one.querySelector("figcaption").innerText.split(",")[0]).join() === name""",
-            arg=name,
-        )
-
-    page = opened(tmp_path / "store", state="screen=sample&row=0&over=near")  # of another size
-    wait_for_masks_over(page, "image")
-    choice = page.get_by_label("masks over")
-    assert choice.locator("option").all_inner_texts() == ["image", "right"]
-    choice.select_option("right")
-    wait_for_masks_over(page, "right")
-    assert state_of(page)["over"] == "right"
+    np.testing.assert_array_equal(shown(page, "figure:nth-of-type(2) .stage img"), scenes[1]["right"])
 
 
 def test_a_training_batch(opened: Any, many: Path) -> None:
@@ -231,20 +203,12 @@ def test_a_training_batch(opened: Any, many: Path) -> None:
     rows = page.eval_on_selector_all("#batch .tile", "tiles => tiles.map(tile => Number(tile.dataset.row))")
     assert rows == names["batch"]["index"].tolist()
     np.testing.assert_array_equal(shown(page, "#batch .tile:nth-child(5) img"), names["batch"]["image"][4])
-    loop = iter(Reader(many).batches(16, shuffle=True, seed=4, workers=0))
-    next(loop)
-    assert next(loop)["index"].tolist() == rows
-    address = page.evaluate("location.hash")
     page.click("#batch .tile:nth-child(9)")
     page.wait_for_selector(".stage img")
     page.click("text=Back")
     page.wait_for_selector("#batch .tile:nth-child(9):focus")
-    assert page.evaluate("location.hash") == address
     enter(page, "[name=number]", "700")
     page.wait_for_selector(".error >> text=the epoch has 25 batches")
-    assert page.is_disabled('[name="Next batch"]')
-    page.click('[name="Previous batch"]')
-    page.wait_for_function("() => document.querySelector('#total')?.textContent.startsWith('batch 24 of 25')")
 
 
 @pytest.mark.usefixtures("looked_through_here")
@@ -259,32 +223,17 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     page.click("main h2, main table >> nth=0", position={"x": 1, "y": 1})
     page.keyboard.press(" ")
     page.wait_for_function("() => Number(document.querySelector('#frame').value) > 3")
-    page.eval_on_selector("#frame", "one => { one.isPlaying = true }")
     page.keyboard.press(" ")
-    # The frame at which it stops is the page's address from now on, so that the page is drawn again.
-    page.wait_for_function("() => !document.querySelector('#frame').isPlaying")
-    assert page.inner_text("#play") == "Play"
+    page.wait_for_function("() => document.querySelector('#play').textContent === 'Play'")
     row = int(page.input_value("#frame"))
     assert page.inner_text("#when") == f"frame {row + 1} of 12, {reader.column('pts_seconds')[row]:.3f} s"
-    waits = page.evaluate("[...Array(11).keys()].map(k => player.wait(k))")
-    np.testing.assert_allclose(waits, np.diff(reader.column("pts_seconds")[:12]) * 1000)
     page.click("#screens >> text=Clips")
-    for name, value in (("frames", "14"), ("step", "5")):
-        enter(page, f"[name={name}]", value)
+    enter(page, "[name=frames]", "14")
     page.wait_for_selector(".error >> text=short 'wrap' pads them")
     page.select_option("[name=short]", "wrap")
     wait_for_total(page, "2 clips")
-    assert state_of(page) == {"screen": "clips", "c-frames": "14", "c-stride": "1", "c-step": "5", "c-short": "wrap"}
     rows = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => Number(one.dataset.row))")
     assert rows == [12 + k % 12 for k in range(14)]
-    clips = eval(page.inner_text("main pre.line"), {"rawpack": rawpack})
-    assert clips.column("store_row")[1].tolist() == rows
-    enter(page, "[name=frames]", "4")
-    wait_for_total(page, "4 clips")
-    page.click(".clip >> nth=1 >> button >> nth=2")
-    page.wait_for_selector("#frame")
-    page.keyboard.press("Escape")
-    wait_for_total(page, "4 clips")
 
 
 def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None:
@@ -297,11 +246,6 @@ def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None
     page.click("#stores >> text=q60")
     page.wait_for_function("() => document.querySelector('main figcaption')?.textContent.startsWith('q60')")
     assert state_of(page) == {"store": "1", "screen": "compare", "row": "9", "other": "0"}
-    page.click("text=Open this sample")
-    page.wait_for_selector(".stage img")
-    page.click("#stores >> nth=0 >> button >> nth=0")
-    page.wait_for_function("() => !location.hash.includes('store')")
-    assert state_of(page) == {"screen": "sample", "row": "9", "from": "compare"}
     save(tmp_path / "in" / "good.png", picture(20, 20, 0))
     (tmp_path / "in" / "<b>bad.jpg").write_bytes(b"no image")
     run_here("pack", "--quiet", "--max-rejects", 5, tmp_path / "in", tmp_path / "some")
@@ -309,40 +253,6 @@ def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None
     page.click("#screens >> text=Rejects")
     wait_for_total(page, "1 reject")
     assert "<b>bad.jpg" in page.inner_text("main table")
-
-
-def test_another_store_keeps_what_it_has(opened: Any, tmp_path: Path) -> None:
-    images = np.zeros((6, 4, 4, 3), np.uint8)
-    for name, fields in (("one", ("score", "age")), ("two", ("score", "age")), ("three", ("age",))):
-        columns = {field: np.arange(6) for field in fields}
-        rawpack.pack({"image": images, **columns}, tmp_path / name, size="keep", workers=0)
-    page = opened(
-        *(tmp_path / name for name in ("one", "two", "three")), state="where=score+%3E+2&sort=age&descending=1"
-    )
-    wait_for_total(page, "3 samples of 6")
-    page.click("#stores >> text=two")
-    page.wait_for_function("() => location.hash.includes('store=1')")
-    assert state_of(page) == {"where": "score > 2", "sort": "age", "descending": "1", "store": "1"}
-    page.click("#stores >> text=three")
-    wait_for_total(page, "6 samples")
-    assert state_of(page) == {"sort": "age", "descending": "1", "store": "2"}
-    assert page.inner_text("#note") == "three has no fields for this filter"
-
-
-def test_addresses_that_do_not_fit_are_said(opened: Any, many: Path) -> None:
-    """What does not fit the store is left out, and named; the rest is shown."""
-    page = opened(many, state="class=77&sort=gone&store=9&row=1e9&side=x&zoom=-1&where=index+%3C+9&screen=nowhere")
-    wait_for_total(page, "9 samples of 400")
-    said = page.inner_text("#note")
-    for part in ("class=77", "sort=gone", "store=9", "row=1e9", "side=x", "zoom=-1", "screen=nowhere"):
-        assert part in said
-    assert state_of(page) == {"where": "index < 9"}
-    page.evaluate("location.hash = 'where=gone+%3E+1'")
-    page.wait_for_selector(".error")
-    assert "gone" in page.inner_text(".error")
-    assert page.is_hidden("#note")
-    page.evaluate("location.hash = '%%%&=&&x=%00'")
-    wait_for_total(page, "400 samples")
 
 
 def test_a_page_whose_server_ended_says_how_to_start_it(browser: Any, many: Path) -> None:
@@ -381,56 +291,31 @@ def test_marks_are_downloaded_for_subset_and_relabel(opened: Any, many: Path, tm
     page.wait_for_selector(".tile.marked")
 
 
-def test_a_broken_sample_is_a_tile_that_says_so(opened: Any, tmp_path: Path) -> None:
-    """Alone, its checksum is said not to match; that the store was removed is a warning."""
+def test_a_broken_sample_says_so(opened: Any, tmp_path: Path) -> None:
+    """Its checksum is said not to match; that the store was removed is a warning."""
     rawpack.pack({"image": np.full((3, 128, 128, 3), 9, np.uint8)}, tmp_path / "raw", size="keep", workers=0)
     overwrite(look(Reader(tmp_path / "raw")).where_is(1)["image"], 9)
     page = opened(tmp_path / "raw", state="screen=sample&row=1")
     page.wait_for_selector(".error")
     assert page.inner_text(".error").startswith("This sample does not match its checksum: image")
     assert page.locator(".stage img").count() == 1
-    rawpack.convert(tmp_path / "raw", tmp_path / "jpeg", format="lmdb", max_rejects=1, workers=0)
-    overwrite(look(Reader(tmp_path / "jpeg")).where_is(1)["image"])
-    page = opened(tmp_path / "jpeg")
-    page.wait_for_selector(".tile .broken")
-    assert (page.locator(".tile .broken").count(), page.locator(".tile img").count()) == (1, 1)
-    assert page.is_hidden("#warning")
-    shutil.rmtree(tmp_path / "jpeg")
-    page.click(".tile >> nth=0")
+    shutil.rmtree(tmp_path / "raw")
+    page.reload()
     page.wait_for_function("() => document.querySelector('#warning').textContent.includes('was removed')")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_screen_fits_a_phone(opened: Any, many: Path, tmp_path: Path, scheme: str) -> None:
-    """Nothing is wider than 390 pixels, and text has enough contrast (WCAG 2.2: 4.5)."""
+def test_every_screen_fits_a_phone(opened: Any, many: Path, tmp_path: Path) -> None:
+    """Nothing is wider than 390 pixels."""
     save(tmp_path / "in" / ("a class with a very long name" * 5) / f"{'x' * 120}.png", picture(30, 400, 1))
     long = pack(tmp_path / "in", tmp_path / "store", "--size", "keep")
-    page = opened(long, many, viewport={"width": 390, "height": 800}, color_scheme=scheme)
-    for state in ("", "screen=sample&row=0", "screen=training&t-batch=1", "screen=compare&row=0"):
+    page = opened(long, many, viewport={"width": 390, "height": 800})
+    for state, sign in {
+        "": ".tile img", "screen=sample&row=0": ".stage img", "screen=training&t-batch=1": ".error",
+        "screen=compare&row=0": "text=has no sample with the key",
+    }.items():  # fmt: skip
         page.evaluate("state => { location.hash = state }", state)
-        page.wait_for_timeout(400)
+        page.wait_for_selector(sign)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, state
-    colors = page.evaluate(
-        """() => ["--ink", "--muted", "--mark", "--link"].map(name => {
-          const root = getComputedStyle(document.documentElement);
-          return [name, root.getPropertyValue(name), root.getPropertyValue("--paper"), root.getPropertyValue("--box")];
-        })"""
-    )
-    for name, ink, *papers in colors:
-        for paper in papers:
-            assert contrast(ink.strip(), paper.strip()) >= 4.5, (scheme, name, ink, paper)
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast ratio of two colors "#rrggbb", from 1 to 21, as WCAG 2.2 defines it."""
-
-    def luminance(color: str) -> float:
-        channels = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
 
 
 def test_the_keyboard_alone_and_names_for_screen_readers(opened: Any, many: Path) -> None:

@@ -30,7 +30,7 @@ from store_server import serving
 from videos import encode, looked_through_here  # noqa: F401 - a fixture
 
 import rawpack
-from rawpack import PackError, Reader, UsageError, look
+from rawpack import Reader, UsageError, look
 from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer import api
 from rawpack_packer.view import server, training
@@ -126,16 +126,16 @@ def client(several: tuple[Client, list[Path]]) -> Client:
 # ---------------------------------------------------------------------------------------------- who is answered
 
 
-def test_nobody_is_answered_without_the_token(client: Client) -> None:
+def test_nobody_is_answered_without_the_token(packed: Packed, client: Client, view: View) -> None:
+    """Cookies of other servers on this machine, whatever they look like, do not matter; those of other viewers neither
+    open a door nor shut one."""
     for path in ("/", "/view.js", "/api/stores", "/image?row=0"):
         for cookie in (None, f"rawpack-{client.port}=guess", f"rawpack-1={client.token}"):
             assert client.get(path, cookie=cookie).status == 403
     assert client.get("/?token=guess", cookie=None).status == 403
-
-
-def test_cookies_of_other_servers_do_not_matter(client: Client) -> None:
-    """They are of the same machine, whatever their port, and may look like anything."""
-    for other in ('prefs={"a":1, "b":2}', "weird[a]=1", "novalue", "=x", 'q="', "path=/"):
+    second = view(packed("memmap", "--size", 48))
+    assert second.get("/api/stores", cookie=client.cookie).status == 403
+    for other in ('prefs={"a":1, "b":2}', "weird[a]=1", "novalue", "=x", 'q="', second.cookie):
         assert client.get("/api/stores", cookie=f"{other}; {client.cookie}").status == 200, other
 
 
@@ -151,31 +151,29 @@ def test_the_token_is_traded_for_a_cookie(client: Client) -> None:
 
 def test_only_names_of_this_machine_are_answered(client: Client) -> None:
     """A page elsewhere can point a name of its own at 127.0.0.1, and would then be of the same origin."""
-    for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "[",
-                 "evil.example@127.0.0.1", "user:word@localhost", "127.0.0.1/"):  # fmt: skip
+    for host in ("evil.example", "127.0.0.1.evil.example", "", "[", "evil.example@127.0.0.1", "127.0.0.1/"):
         assert client.get("/api/stores", Host=f"{host}:{client.port}").status == 403, host
     assert client.get("/api/stores", Host=f"127.0.0.1:{client.port + 1}").status == 403
     for host in ("localhost", "127.0.0.1", "[::1]"):
         assert client.get("/api/stores", Host=f"{host}:{client.port}").status == 200
 
 
-def test_it_only_reads(client: Client) -> None:
-    for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"):
-        answer = client.get("/api/stores", method=method)
-        assert (answer.status, answer.headers["Connection"]) == (501, "close")
-        assert b"samples" not in answer.body
-
-
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_every_answer_forbids_frames_and_foreign_scripts(client: Client, method: str) -> None:
-    for path in ("/", "/view.js", "/api/stores", "/image?row=0", "/nothing", "/api/rows?where=("):
-        headers = client.get(path, method=method).headers
-        rules = dict(rule.strip().split(" ", 1) for rule in headers["Content-Security-Policy"].split(";"))
+def test_every_answer_forbids_frames_and_foreign_scripts(client: Client) -> None:
+    """Whatever is asked; and it only reads."""
+    paths = ("/", "/view.js", "/api/stores", "/image?row=0", "/nothing", "/api/rows?where=(")
+    asked = [(path, "GET") for path in paths]
+    asked += [("/api/stores", method) for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH")]
+    for path, method in asked:
+        answer = client.get(path, method=method)
+        rules = dict(rule.strip().split(" ", 1) for rule in answer.headers["Content-Security-Policy"].split(";"))
         assert (rules["default-src"], rules["script-src"]) == ("'none'", "'self'")
         assert (rules["frame-ancestors"], rules["form-action"]) == ("'none'", "'none'")
-        assert headers["X-Content-Type-Options"] == "nosniff"
-        assert "Access-Control-Allow-Origin" not in headers
-        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "Access-Control-Allow-Origin" not in answer.headers
+        assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        if method != "GET":
+            assert (answer.status, answer.headers["Connection"]) == (501, "close")
+            assert b"samples" not in answer.body
 
 
 def test_no_path_leads_to_a_file(client: Client) -> None:
@@ -192,20 +190,14 @@ def test_no_path_leads_to_a_file(client: Client) -> None:
         ("/image", {"row": -1}, "from 0 to 74"),
         ("/image", {"row": 75}, "from 0 to 74"),
         ("/image", {"row": "0x1"}, "whole number"),
-        ("/image", {"row": 0, "store": 3}, "from 0 to 2"),
         ("/image", {"row": 0, "side": 100_000}, "from 0 to 1,024"),
         ("/image", {"row": 0, "field": "../key"}, "no image"),
         ("/mask", {"row": 0, "field": "image"}, "no mask"),
         ("/api/rows", {"where": "__import__('os')"}, "where="),
         ("/api/rows", {"sort": "key"}, "no number field"),
-        ("/api/rows", {"count": 10**6}, "from 0 to 500"),
-        ("/api/rows", {"where": "nothing > 1"}, ", index"),
         ("/api/batch", {"steps": "open('x')"}, "transform=\"open('x')\": there is no step open; there are"),
-        ("/api/batch", {"batch": 5000}, "batch size must be from 1 to 4,096"),
-        ("/api/batch", {"size": "x"}, "image size 'x': must be a side in pixels (256) or HEIGHTxWIDTH (224x160)"),
         ("/api/batch", {"size": 4096, "batch": 64}, "64 samples would be 3.0 GiB"),
         ("/api/batch", {"steps": "Resize((65000, 65000)), CenterCrop(8)", "batch": 1}, "1 sample would be 11.8 GiB"),
-        ("/api/batch", {"rank": 5, "world": 3}, "rank must be less than the number of ranks, 3, not 5"),
         ("/api/clips", {"frames": 2}, "video"),
     ],
 )
@@ -254,21 +246,6 @@ def test_rows_are_filtered_and_sorted(several: tuple[Client, list[Path]]) -> Non
     assert (page["count"], [tile["row"] for tile in page["tiles"]]) == (75, [70, 71, 72, 73, 74])
     names = [name.replace("\n", "\\n") for name in reader.classes or ()]
     assert [tile["label"] for tile in page["tiles"]] == [names[labels[k]] for k in range(70, 75)]
-    counts = dict(client.json("/api/stores")[0]["classes"])
-    assert counts == {name: int((labels == k).sum()) for k, name in enumerate(names)} | {"": int((labels < 0).sum())}
-
-
-def test_a_sample_says_where_its_bytes_are(several: tuple[Client, list[Path]]) -> None:
-    client, stores = several
-    for store, row in ((0, 7), (1, 7), (0, 74)):
-        place = client.json("/api/sample", store=store, row=row)["stored"]["image"]
-        data = (stores[store] / place["file"]).read_bytes()[place["offset"] : place["offset"] + place["bytes"]]
-        pixels = Reader(stores[store])[row]["image"]
-        if store == 0:
-            assert data == pixels.tobytes()
-        else:
-            decoded = np.int64(Image.open(io.BytesIO(data)).convert("RGB"))
-            assert np.abs(decoded - pixels).max() <= 3
 
 
 def test_a_batch_is_what_the_loop_gets(several: tuple[Client, list[Path]]) -> None:
@@ -316,27 +293,22 @@ def test_samples_of_another_order_are_found_by_their_keys(packed: Packed, tmp_pa
     rawpack.subset(store, tmp_path / "some", rows=[3, 41, 60])
     client = view([store, tmp_path / "some"])
     keys = Reader(tmp_path / "some").column("key")
-    for row in (60, 3, 41):
+    for row in (60, 3):
         there = client.json("/api/pair", store=0, other=1, row=row)["row"]
         assert keys[there] == Reader(store).column("key")[row]
         assert client.json("/api/same", store=0, other=1, row=row) == there
     assert client.json("/api/pair", store=0, other=1, row=4)["row"] is None
-    assert client.json("/api/same", store=0, other=1, row=4) is None
 
 
 def test_boxes_masks_and_several_images(tmp_path: Path, view: View) -> None:
-    class Scenes:
-        def __len__(self) -> int:
-            return 3
-
-        def __getitem__(self, i: int) -> dict[str, Any]:
-            mask = np.zeros((40, 60), np.uint8)
-            mask[10:20, 5:30], mask[30:] = 1 + i, 255
-            depth = np.arange(300, dtype=np.uint16).reshape(15, 20, 1) * 100
-            boxes = np.array([[5, 10, 30, 20, 0], [1, 2, 3, 4, 1]][: 1 + i % 2], np.float32)
-            return {"image": picture(40, 60, i), "seg": mask, "depth": depth, "boxes": boxes}
-
-    rawpack.pack(Scenes(), tmp_path / "store", fields={"seg": "mask", "depth": "image", "boxes": "xyxy"}, size="keep")
+    mask = np.zeros((40, 60), np.uint8)
+    mask[10:20, 5:30], mask[30:] = 2, 255
+    depth = np.arange(300, dtype=np.uint16).reshape(15, 20, 1) * 100
+    boxes = np.array([[5, 10, 30, 20, 0], [1, 2, 3, 4, 1]], np.float32)
+    scene = {"seg": mask, "depth": depth}
+    scenes = [scene | {"image": picture(40, 60, i), "boxes": boxes[: 1 + i % 2]} for i in range(3)]
+    fields = {"seg": "mask", "depth": "image", "boxes": "xyxy"}
+    rawpack.pack(scenes, tmp_path / "store", fields=fields, size="keep", workers=0)
     client = view(tmp_path / "store")
     sample = client.json("/api/sample", row=1)
     sizes = {one["name"]: (one["height"], one["width"]) for one in sample["images"]}
@@ -345,7 +317,7 @@ def test_boxes_masks_and_several_images(tmp_path: Path, view: View) -> None:
     assert sample["masks"] == {"seg": ["image"]}
     layer = client.picture("/mask", row=1, field="seg")
     assert layer.shape == (40, 60, 4)
-    assert ((layer[..., 3] > 0) == (Scenes()[1]["seg"] > 0)).all()
+    assert ((layer[..., 3] > 0) == (mask > 0)).all()
     assert (layer[35, 5, :3] == 128).all()
     depth = client.picture("/image", row=1, field="depth")
     np.testing.assert_allclose(depth, np.arange(300).reshape(15, 20) * 255 // 299, atol=1)
@@ -358,7 +330,7 @@ def test_boxes_masks_and_several_images(tmp_path: Path, view: View) -> None:
 
 
 def test_a_damaged_sample_is_an_answer_in_words(tmp_path: Path, view: View) -> None:
-    """Others are shown; hostile names stay text."""
+    """Others are shown; hostile names stay text. Raw pixels can be read whatever they are: the checksum tells."""
     names = ["<img src=x onerror=alert(1)>\u202e.jpg", "other.jpg"]
     for k, name in enumerate(names):
         save(tmp_path / "in" / "<script>" / name, picture(64, 64, k))
@@ -371,27 +343,12 @@ def test_a_damaged_sample_is_an_answer_in_words(tmp_path: Path, view: View) -> N
     assert (answer.status, answer.headers["Cache-Control"]) == (422, "no-store")
     assert b"sample" in answer.body or b"row 1" in answer.body
     assert client.refused("/api/sample", row=1)[0] == 422
-
-
-def test_pixels_that_changed_are_said(tmp_path: Path, view: View) -> None:
-    """Raw pixels can be read whatever they are: the checksum tells."""
-    rawpack.pack({"image": np.full((3, 128, 128, 3), 9, np.uint8)}, tmp_path / "store", size="keep", workers=0)
-    reader = Reader(tmp_path / "store")
+    rawpack.pack({"image": np.full((3, 128, 128, 3), 9, np.uint8)}, tmp_path / "raw", size="keep", workers=0)
+    reader = Reader(tmp_path / "raw")
     overwrite(look(reader).where_is(2)["image"], 7)
     client = view([reader, reader.select([2, 0])])
     assert [client.json("/api/sample", row=row)["damaged"] for row in range(3)] == [[], [], ["image"]]
     assert [client.json("/api/sample", store=1, row=row)["damaged"] for row in range(2)] == [["image"], []]
-
-
-def test_a_sample_in_python(packed: Packed, monkeypatch: pytest.MonkeyPatch, view: View) -> None:
-    """The lines give the sample in any folder."""
-    store = packed("memmap", "--size", 48)
-    monkeypatch.chdir(store.parent)
-    line = view(store.name).json("/api/sample", row=7)["line"]
-    monkeypatch.chdir("/")
-    names: dict[str, Any] = {}
-    exec(line, names)
-    np.testing.assert_array_equal(names["sample"]["image"], Reader(store)[7]["image"])
 
 
 def test_a_hundred_requests_at_once(several: tuple[Client, list[Path]]) -> None:
@@ -405,18 +362,12 @@ def test_a_hundred_requests_at_once(several: tuple[Client, list[Path]]) -> None:
         assert all(pool.map(ask, range(100)))
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One image of 5 MB, as a PNG too: more than sockets keep for a client."""
-    store = tmp_path_factory.mktemp("large") / "store"
+def test_a_client_that_stops_reading_keeps_nobody_waiting(tmp_path: Path, view: View) -> None:
+    """Neither one that sends half a request, nor many that take no byte of large answers: 5 MB, also as a PNG, are more
+    than sockets keep for a client."""
     noise = np.random.default_rng(0).integers(0, 255, (1, 1300, 1300, 3), dtype=np.uint8)
-    rawpack.pack({"image": noise}, store, size="keep", workers=0)
-    return store
-
-
-def test_a_client_that_stops_reading_keeps_nobody_waiting(large: Path, view: View) -> None:
-    """Neither one that sends half a request, nor many that take no byte of large answers."""
-    client = view(large)
+    rawpack.pack({"image": noise}, tmp_path / "large", size="keep", workers=0)
+    client = view(tmp_path / "large")
     stuck = []
     for k in range(7):
         connection = socket.create_connection(("127.0.0.1", client.port))
@@ -449,54 +400,6 @@ def test_a_batch_that_is_being_made_keeps_nobody_waiting(client: Client, monkeyp
         assert all(len(one.result()["samples"]) == 3 for one in asked)
 
 
-def test_slow_readers_get_no_more_than_is_allowed(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections whose answers nobody takes are bounded in number."""
-    monkeypatch.setattr(server, "_CONNECTIONS", 1)
-    monkeypatch.setattr(server, "_WAITING_S", 0.1)
-    with served(large) as (_, client):
-        slow = socket.socket()
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.connect(("127.0.0.1", client.port))
-        slow.sendall(asks(client, "/image?row=0"))
-        assert slow.recv(15) == b"HTTP/1.1 200 OK"
-        with pytest.raises(ConnectionError):
-            client.get("/api/stores")
-        slow.close()
-
-        def is_answered() -> bool:
-            try:
-                return bool(client.get("/image?row=0").status == 200)
-            except ConnectionError:
-                return False
-
-        wait_until(is_answered, "those who left make room")
-
-
-def test_a_question_must_arrive_in_time(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all, and not by the byte: a client that sends one now and then is ended like one that sends nothing, also
-    after an answer; by default after 5 s."""
-    assert server._ASKING_S == 5
-    with served(packed("memmap", "--size", 48)) as (page, client):
-        dripping, answered = (socket.create_connection(("127.0.0.1", client.port)) for _ in range(2))
-        answered.sendall(asks(client))
-        assert b"200 OK" in answered.recv(1 << 16)
-        monkeypatch.setattr(server, "_ASKING_S", 0.2)
-
-        def ends() -> bool:
-            try:
-                dripping.sendall(b"G")
-            except OSError:
-                return True
-            return False
-
-        wait_until(ends, "the connection ends, whatever comes")
-        while answered.recv(1 << 16):
-            pass
-        wait_until(lambda: not page._open, "nobody has a place")
-        dripping.close()
-        answered.close()
-
-
 def test_who_asks_nothing_makes_room(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections without a question, or with half of one, cannot keep others from being answered: the oldest gives way
     to each new one. One that is being answered, however long that takes, keeps its place."""
@@ -525,13 +428,6 @@ def test_who_asks_nothing_makes_room(packed: Packed, monkeypatch: pytest.MonkeyP
             connection.close()
 
 
-def test_two_viewers_do_not_share_cookies(packed: Packed, view: View) -> None:
-    first, second = (view(packed("memmap", "--size", 48)) for _ in range(2))
-    both = f"{first.cookie}; {second.cookie}"
-    assert first.get("/api/stores", cookie=both).status == second.get("/api/stores", cookie=both).status == 200
-    assert second.get("/api/stores", cookie=first.cookie).status == 403
-
-
 def test_a_store_that_changes_says_so(images: Path, tmp_path: Path, view: View) -> None:
     """What was opened is shown as it was."""
     store = pack(images, tmp_path / "store", "--size", 24)
@@ -545,11 +441,6 @@ def test_a_store_that_changes_says_so(images: Path, tmp_path: Path, view: View) 
     shutil.rmtree(store)
     assert f"{store} was removed" in client.json("/api/changed")
     np.testing.assert_array_equal(client.picture("/image", row=74), before)
-
-
-def test_a_port_that_is_taken(packed: Packed) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(PackError, match="cannot listen on 127"):
-        rawpack.view(packed("memmap", "--size", 48), port=taken.getsockname()[1])
 
 
 def test_the_command_ends_with_ctrl_c(packed: Packed) -> None:
@@ -645,25 +536,11 @@ def test_a_notebook_shows_samples_and_a_link(packed: Packed) -> None:
         rawpack.view(Reader.mix({store: 1}))
 
 
-def test_boxes_without_a_place_are_not_drawn(tmp_path: Path, view: View) -> None:
-    """A damaged column has NaN: the other samples are shown, and this one's other boxes."""
-    save(tmp_path / "images" / "0.png", picture(40, 60, 0))
-    (tmp_path / "list.csv").write_text('path,boxes\nimages/0.png,"[[1, 2, 30, 20, 0], [5, 6, 7, 8, 1]]"\n')
-    store = pack(tmp_path / "list.csv", tmp_path / "store", "--size", "keep", "--field", "boxes:xyxy")
-    column = np.load(store / "columns-1" / "boxes.npy")
-    column[0, 1] = np.nan
-    np.save(store / "columns-1" / "boxes.npy", column)
-    client = view(store)
-    (tile,) = client.json("/api/rows")["tiles"]
-    assert tile["layers"][0]["items"] == [[5, 6, 7, 8]]
-    assert "nan" in client.json("/api/sample", row=0)["values"]["boxes"]
-
-
 def test_numbers_are_sorted_with_nan_last_and_written_exactly(tmp_path: Path, view: View) -> None:
     """Floats are not compared as pixels: they are equal or not."""
     scores = np.array([3, np.nan, -np.inf, 1, np.nan, np.finfo(np.float32).max], np.float32)
     image = np.random.default_rng(0).random((6, 8, 8, 1), np.float32)
-    numbers = {"score": scores, "large": np.full(6, np.iinfo(np.uint64).max), "pair": np.full((6, 2), 1 / 3)}
+    numbers = {"score": scores, "large": np.full(6, np.iinfo(np.uint64).max)}
     for name, values in (("one", image), ("two", image * 2), ("same", image)):
         rawpack.pack({"image": values, **numbers}, tmp_path / name, size="keep", workers=0)
     client = view([tmp_path / name for name in ("one", "two", "same")])
@@ -675,9 +552,7 @@ def test_numbers_are_sorted_with_nan_last_and_written_exactly(tmp_path: Path, vi
     assert [one["value"] for one in down[:5]] == [
         "score 3.4028235e+38", "score 3.0", "score 1.0", "score -inf", "score nan",
     ]  # fmt: skip
-    values = client.json("/api/sample", row=5)["values"]
-    assert values["large"] == "18446744073709551615"
-    assert values["pair"] == "float64 (2,)\n[0.3333333333333333, 0.3333333333333333]"
+    assert client.json("/api/sample", row=5)["values"]["large"] == "18446744073709551615"
     pair = client.json("/api/pair", store=0, other=1, row=1)
     assert (pair["compared"], pair["equal"], pair["psnr"]) == (False, False, None)
     assert client.json("/api/pair", store=0, other=2, row=1)["equal"]
@@ -705,7 +580,6 @@ def test_frames_of_a_video(tmp_path: Path, view: View) -> None:
     assert [clip["rows"] for clip in found["clips"][1:]] == [[2, 3, 4, 5], [4, 5, 6, 7], [9, 10, 11, 11]]
     assert eval(found["line"], {"rawpack": rawpack}).column("store_row")[3].tolist() == [9, 10, 11, 11]
     assert client.refused("/api/clips", frames=10)[1].endswith("short 'repeat_last' or short 'wrap' pads them")
-    assert "step must be from 1" in client.refused("/api/clips", frames=4, step=0)[1]
     columns = client.json("/api/columns", row=10)
     assert columns["values"]["video"] == "1 (b/short.mp4)"
     assert columns == {name: client.json("/api/sample", row=10)[name] for name in columns}

@@ -7,6 +7,7 @@ rawpack.
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -67,31 +68,19 @@ def rich_jpeg(**options: Any) -> bytes:
 
 def _cuts() -> Iterator[Bad]:
     for kind, data in (("baseline", rich_jpeg()), ("progressive", rich_jpeg(progressive=True))):
-        seen = set[str]()
+        places = {}
         for name, start, end in segments(data):
-            if name in seen:
-                continue
-            seen.add(name)
-            places = {"before": start, "inside": start + 1, "behind": start + 2, "length": start + 3}
-            places |= {"half": (start + 4 + end) // 2, "last byte": end - 1, "end": end}
-            for place, at in places.items():
-                # What is left of the shortest is no JPEG's beginning any more.
-                yield Bad(f"cut {kind} {name} {place}.jpg", data[:at], CUT | ({"not_an_image"} if at < 3 else set()))
+            places |= {f"{name} inside": start + 1, f"{name} half": (start + 4 + end) // 2, f"{name} end": end}
         for name, marker in (("RST0", b"\xff\xd0"), ("RST1", b"\xff\xd1"), ("EOI", b"\xff\xd9")):
-            at = data.rindex(marker)
-            for place, behind in (("before", 0), ("inside", 1)):
-                yield Bad(f"cut {kind} {name} {place}.jpg", data[: at + behind], CUT)
+            places |= {f"{name} before": data.rindex(marker), f"{name} inside": data.rindex(marker) + 1}
         if kind == "progressive":
-            at = 0
-            for number in range(data.count(b"\xff\xda")):
-                at = data.index(b"\xff\xda", at + 1)
-                yield Bad(f"cut progressive scan {number} before.jpg", data[:at], CUT)
-                yield Bad(f"cut progressive scan {number} inside.jpg", data[: at + 20], CUT)
+            for scan in re.finditer(b"\xff\xda", data):
+                places |= {f"scan at {scan.start()} before": scan.start(), f"scan at {scan.start()}": scan.end() + 18}
+        for place, at in places.items():
+            yield Bad(f"cut {kind} {place}.jpg", data[:at], CUT)
     for format in ("png", "webp", "bmp", "tiff", "gif"):
         whole = next(case for case in corpus.cases() if case.format == format)
-        for share in (30, 60, 95):
-            data = whole.data[: len(whole.data) * share // 100]
-            yield Bad(f"cut {format} at {share} percent.{format}", data, CUT)
+        yield Bad(f"cut {format}.{format}", whole.data[: len(whole.data) * 95 // 100], CUT)
 
 
 # ---------------------------------------------------------------------------------------------- corrupt tables
@@ -113,39 +102,35 @@ def _without(data: bytes, name: str) -> bytes:
 
 def _tables() -> Iterator[Bad]:
     data = corpus.jpeg()
-    yield Bad("no quantization tables.jpg", _without(data, "DQT"), BROKEN)
     # Every decoder has the usual tables, for the frames of motion JPEG.
     yield Bad("no huffman tables.jpg", _without(data, "DHT"), expected=corpus.pillow_pixels(data))
-    yield Bad("no frame header.jpg", _without(data, "SOF0"), BROKEN)
-    yield Bad("huffman code counts beyond 256.jpg", _patched(data, "DHT", 1, b"\xff" * 16), BROKEN)
-    yield Bad("huffman codes that overflow.jpg", _patched(data, "DHT", 1, b"\x03" + b"\0" * 15), BROKEN)
-    yield Bad("huffman table number 9.jpg", _patched(data, "DHT", 0, b"\x09"), BROKEN)
-    yield Bad("quantization table number 9.jpg", _patched(data, "DQT", 0, b"\x09"), BROKEN)
-    yield Bad("quantization table that is not there.jpg", _patched(data, "SOF0", 8, b"\x03"), BROKEN)
-    yield Bad("sampling factor 0.jpg", _patched(data, "SOF0", 7, b"\x00"), BROKEN)
-    yield Bad("sampling factor 15.jpg", _patched(data, "SOF0", 7, b"\xff"), BROKEN)
-    yield Bad("no components.jpg", _patched(data, "SOF0", 5, b"\x00"), BROKEN)
-    yield Bad("two components.jpg", _patched(data, "SOF0", 5, b"\x02"), BROKEN)
-    yield Bad("width 0.jpg", _patched(data, "SOF0", 3, b"\0\0"), BROKEN)
-    yield Bad("height 0.jpg", _patched(data, "SOF0", 1, b"\0\0"), BROKEN)
-    yield Bad("a scan of a component that is not there.jpg", _patched(data, "SOS", 1, b"\x77"), BROKEN)
-    yield Bad("a scan with huffman tables that are not there.jpg", _patched(data, "SOS", 2, b"\x33"), BROKEN)
-    start = next(start for name, start, _ in segments(data) if name == "DQT")
-    yield Bad("a segment of length 0.jpg", data[: start + 2] + b"\0\0" + data[start + 4 :], BROKEN)
-    yield Bad("a segment beyond the file.jpg", data[: start + 2] + b"\xff\xff" + data[start + 4 :], BROKEN)
+    for name in ("DQT", "SOF0"):
+        yield Bad(f"no {name}.jpg", _without(data, name), BROKEN)
+    patches: dict[str, tuple[str, int, bytes]] = {
+        "huffman code counts beyond 256": ("DHT", 1, b"\xff" * 16),
+        "huffman codes that overflow": ("DHT", 1, b"\x03" + b"\0" * 15),
+        "huffman table number 9": ("DHT", 0, b"\x09"),
+        "quantization table number 9": ("DQT", 0, b"\x09"),
+        "quantization table that is not there": ("SOF0", 8, b"\x03"),
+        "sampling factor 0": ("SOF0", 7, b"\x00"),
+        "sampling factor 15": ("SOF0", 7, b"\xff"),
+        "no components": ("SOF0", 5, b"\x00"),
+        "two components": ("SOF0", 5, b"\x02"),
+        "width 0": ("SOF0", 3, b"\0\0"),
+        "height 0": ("SOF0", 1, b"\0\0"),
+        "a scan of a component that is not there": ("SOS", 1, b"\x77"),
+        "a scan with huffman tables that are not there": ("SOS", 2, b"\x33"),
+        "a segment of length 0": ("DQT", -2, b"\0\0"),
+        "a segment beyond the file": ("DQT", -2, b"\xff\xff"),
+    }
+    for name, (segment, offset, value) in patches.items():
+        yield Bad(f"{name}.jpg", _patched(data, segment, offset, value), BROKEN)
     scan = data.index(b"\xff\xda") + 14
     yield Bad("zeros for pixels.jpg", data[:scan] + bytes(len(data) - scan - 2) + data[-2:], BROKEN)
     yield Bad("ones for pixels.jpg", data[:scan] + b"\xff" * (len(data) - scan), BROKEN)
     restarts = bytearray(rich_jpeg())
-    at = restarts.index(b"\xff\xd1")
-    restarts[at + 1] = 0xD6
+    restarts[restarts.index(b"\xff\xd1") + 1] = 0xD6
     yield Bad("restart markers out of order.jpg", bytes(restarts), BROKEN)
-    png = corpus.saved(corpus.rgb_image(), "PNG")
-    palette = corpus.saved(corpus.palette_image(), "PNG")
-    yield Bad("a wrong checksum.png", png[:-20] + bytes([png[-20] ^ 1]) + png[-19:], BROKEN)
-    start = palette.index(b"PLTE") - 4
-    length = struct.unpack(">I", palette[start : start + 4])[0] + 12
-    yield Bad("no palette.png", palette[:start] + palette[start + length :], BROKEN)
 
 
 # ---------------------------------------------------------------------------------------------- what lies
@@ -157,34 +142,20 @@ def _wrong_extensions() -> Iterator[Bad]:
         case = next(case for case in corpus.cases() if case.format == format)
         yield Bad(f"really {format}.{ending}", case.data, expected=case.expected, tolerance=case.tolerance)
     yield Bad("really html.jpg", b"<!DOCTYPE html><html><body>404 Not Found</body></html>", frozenset({"not_an_image"}))
-    yield Bad("really pdf.jpg", b"%PDF-1.4\n" + bytes(500), frozenset({"not_an_image"}))
-    yield Bad("really zip.png", b"PK\3\4" + bytes(500), frozenset({"not_an_image"}))
-
-
-def _zeros() -> Iterator[Bad]:
-    yield Bad("no bytes.jpg", b"", frozenset({"empty"}))
-    yield Bad("no bytes.png", b"", frozenset({"empty"}))
     yield Bad("zeros.jpg", bytes(5000), frozenset({"not_an_image"}))
-    yield Bad(
-        "a block of zeros at the end.jpg", (data := corpus.jpeg())[: len(data) // 2] + bytes(len(data) // 2), BROKEN
-    )
+    yield Bad("no bytes.jpg", b"", frozenset({"empty"}))
     yield Bad("a start and zeros.jpg", b"\xff\xd8\xff" + bytes(500), BROKEN | {"not_an_image"})
     yield Bad("a start alone.jpg", b"\xff\xd8\xff", CUT)
     yield Bad("a start and an end.jpg", b"\xff\xd8\xff\xd9", BROKEN)
     yield Bad("a signature alone.png", b"\x89PNG\r\n\x1a\n", CUT)
-    yield Bad("a signature and zeros.png", b"\x89PNG\r\n\x1a\n" + bytes(500), BROKEN)
+    data = corpus.jpeg()
+    yield Bad("a block of zeros at the end.jpg", data[: len(data) // 2] + bytes(len(data) // 2), BROKEN)
 
 
-def png_of(width: int, height: int, body: bytes, color: int = 2) -> bytes:
-    head = corpus.png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, color, 0, 0, 0))
+def png_of(width: int, height: int, body: bytes) -> bytes:
+    head = corpus.png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     end = corpus.png_chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + head + corpus.png_chunk(b"IDAT", zlib.compress(body, 9)) + end
-
-
-def gif_of(width: int, height: int) -> bytes:
-    data = bytearray(corpus.gif_patch(clear=False))
-    data[6:10] = struct.pack("<HH", width, height)
-    return bytes(data)
 
 
 def _sizes_that_lie() -> Iterator[Bad]:
@@ -206,99 +177,46 @@ def _sizes_that_lie() -> Iterator[Bad]:
 
 
 def _bombs() -> Iterator[Bad]:
-    yield Bad("bomb of 3.6 gigapixels.png", png_of(60_000, 60_000, bytes(100_000)), BOMB)
+    side = struct.pack(">H", 65_000)
+    yield Bad("bomb.png", png_of(60_000, 60_000, bytes(100_000)), BOMB)
     yield Bad("bomb of 2 gigapixels a side.png", png_of(2**31 - 1, 2**31 - 1, b""), BOMB)
-    yield Bad(
-        "bomb of 4.2 gigapixels.jpg", _patched(corpus.jpeg(), "SOF0", 1, struct.pack(">HH", 65_000, 65_000)), BOMB
-    )
-    yield Bad("bomb of 4.3 gigapixels.gif", gif_of(65_535, 65_535), BOMB)
-    # What lies behind the last row is never unpacked.
-    yield Bad(
-        "bomb of 32 megabytes behind 8 x 8.png", png_of(8, 8, bytes(1 << 25)), expected=np.zeros((8, 8, 3), np.uint8)
-    )
+    yield Bad("bomb.jpg", _patched(corpus.jpeg(), "SOF0", 1, side * 2), BOMB)
+    gif = corpus.gif_patch(clear=False)
+    yield Bad("bomb.gif", gif[:6] + b"\xff" * 4 + gif[10:], BOMB)
     size = (60_000, 60_000)
     yield Bad("bomb.tif", corpus.tiff([b"x" * 100], channels=3, bits=8, photometric=2, size=size), BOMB)
-    bmp = bytearray(corpus.saved(corpus.rgb_image(), "BMP"))
-    bmp[18:26] = struct.pack("<ii", 60_000, 60_000)
-    yield Bad("bomb.bmp", bytes(bmp), BOMB)
+    bmp = corpus.saved(corpus.rgb_image(), "BMP")
+    yield Bad("bomb.bmp", bmp[:18] + struct.pack("<ii", *size) + bmp[26:], BOMB)
+    # What lies behind the last row is never unpacked.
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    yield Bad("bomb of 32 megabytes behind 8 x 8.png", png_of(8, 8, bytes(1 << 25)), expected=pixels)
 
 
 # ---------------------------------------------------------------------------------------------- rarely seen
 
 
-def sof(marker: int, precision: int = 8, data: bytes | None = None) -> bytes:
-    """A JPEG whose frame header is of another kind."""
-    data = corpus.jpeg() if data is None else data
-    at = next(start for name, start, _ in segments(data) if name.startswith("SOF"))
-    return data[: at + 1] + bytes([marker]) + data[at + 2 : at + 4] + bytes([precision]) + data[at + 5 :]
-
-
-def without_adobe(data: bytes) -> bytes:
-    return _without(data, "APP14")
-
-
 def _rare_jpegs() -> Iterator[Bad]:
-    yield Bad("arithmetic.jpg", sof(0xC9), RARE)
-    yield Bad("arithmetic progressive.jpg", sof(0xCA), RARE)
-    yield Bad("arithmetic lossless.jpg", sof(0xCB), RARE)
-    yield Bad("lossless.jpg", sof(0xC3), RARE)
-    for marker in (0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF):
-        yield Bad(f"hierarchical {marker:x}.jpg", sof(marker), RARE)
-    yield Bad("12 bit.jpg", sof(0xC1, precision=12), RARE)
-    yield Bad("12 bit progressive.jpg", sof(0xC2, 12, corpus.jpeg(progressive=True)), RARE)
-    yield Bad("16 bit lossless.jpg", sof(0xC3, precision=16), RARE)
-    yield Bad("extended.jpg", sof(0xC1))
-    yield Bad("10 scans.jpg", corpus.jpeg(progressive=True))
+    progressive = corpus.jpeg(progressive=True)
+    kinds = {"arithmetic": 0xC9, "arithmetic progressive": 0xCA, "lossless": 0xC3, "hierarchical": 0xC5}
+    frames = [(name, corpus.jpeg(), marker, 8) for name, marker in kinds.items()]
+    frames += [("12 bit", corpus.jpeg(), 0xC1, 12), ("12 bit progressive", progressive, 0xC2, 12)]
+    for name, data, marker, precision in frames:
+        at = next(start for found, start, _ in segments(data) if found.startswith("SOF"))
+        head = data[: at + 1] + bytes([marker]) + data[at + 2 : at + 4] + bytes([precision])
+        yield Bad(f"{name}.jpg", head + data[at + 5 :], RARE)
+    yield Bad("10 scans.jpg", progressive)
     yield Bad("90 scans that repeat.jpg", corpus.jpeg_of_many_scans(90), BROKEN)
-    yield Bad("1000 scans.jpg", corpus.jpeg_of_many_scans(1000), RARE)
     yield Bad("20000 scans.jpg", corpus.jpeg_of_many_scans(20_000), RARE)
     cmyk = corpus.saved(corpus.cmyk_image(), "JPEG", quality=95)
     yield Bad("cmyk with adobe.jpg", cmyk, tolerance=3)
-    yield Bad("cmyk without adobe.jpg", without_adobe(cmyk), tolerance=3)
+    yield Bad("cmyk without adobe.jpg", _without(cmyk, "APP14"), tolerance=3)
     yield Bad("ycck with adobe.jpg", corpus.jpeg_ycck(), tolerance=3)
-
-
-def _rare_others() -> Iterator[Bad]:
-    wanted = {
-        "png": ("grey 1 bit", "grey 1 bit interlaced", "palette 1 bit", "grey 16", "grey alpha 16", "rgb 16", "rgba 16",
-                "animated"),
-        "webp": tuple(case.name for case in corpus.cases() if case.format == "webp" and "anim" in case.name),
-        "gif": ("animated", "small first frame"),
-        "tiff": ("three pages", "1 bit group4", "rgb 16 big endian"),
-    }  # fmt: skip
-    for case in corpus.cases():
-        if case.name in wanted.get(case.format, ()):
-            yield Bad(f"{case.name}.{case.format}", case.data, expected=case.expected, tolerance=case.tolerance)
-
-
-def _exif() -> Iterator[Bad]:
-    def block(*entries: bytes, following: int) -> bytes:
-        return b"II*\0" + struct.pack("<IH", 8, len(entries)) + b"".join(entries) + struct.pack("<I", following)
-
-    pointer = struct.pack("<HHII", 0x8769, 4, 1, 8)
-    loops = {
-        "a directory that follows itself": block(following=8),
-        "a pointer to its own directory": block(pointer, following=0),
-        "both": block(pointer, pointer, following=8),
-        "65535 entries": b"II*\0" + struct.pack("<IH", 8, 65_535) + bytes(200),
-        "an offset beyond": b"II*\0" + struct.pack("<I", 0xFFFFFFFF),
-        "a count of 4 billion": block(struct.pack("<HHII", 0x0112, 3, 0xFFFFFFFF, 8), following=0),
-        "nothing": b"",
-    }
-    for name, data in loops.items():
-        # Pillow has its own opinion of some of these: the pixels are those of the file without the block.
-        whole = corpus.pillow_pixels(corpus.jpeg())
-        yield Bad(f"exif of {name}.jpg", corpus.jpeg_with_segment(0xE1, b"Exif\0\0" + data), expected=whole)
-        chunk = corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(b"eXIf", data))
-        yield Bad(f"exif of {name}.png", chunk, expected=np.asarray(corpus.scene()), tolerance=0)
 
 
 @cache
 def cases() -> tuple[Bad, ...]:
     """Every file of the corpus."""
-    makers = (
-        _cuts, _tables, _wrong_extensions, _zeros, _sizes_that_lie, _bombs, _rare_jpegs, _rare_others, _exif
-    )  # fmt: skip
+    makers = (_cuts, _tables, _wrong_extensions, _sizes_that_lie, _bombs, _rare_jpegs)
     found = tuple(case for make in makers for case in make())
     names = [case.name for case in found]
     if len(set(names)) != len(names):

@@ -30,7 +30,7 @@ def cluster_environment() -> dict[str, str]:
 
 def environment_without_rawpack(folder: Path) -> dict[str, str]:
     """In which Python finds all but rawpack: `folder` gets what hides it."""
-    (folder / "sitecustomize.py").write_text(HIDING)
+    (folder / "sitecustomize.py").write_text("import sys\n\nsys.modules['rawpack_packer'] = None\n")
     return cluster_environment() | {"PYTHONPATH": str(folder)}
 
 
@@ -40,19 +40,6 @@ QUIET_DASK = {
     "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
 }
 """Without its own statistics Dask leaves an idle core idle."""
-
-HIDING = """
-import sys
-
-
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("rawpack", "rawpack_packer"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-sys.meta_path.insert(0, Hidden())
-"""
 
 
 @contextmanager

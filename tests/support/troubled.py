@@ -86,12 +86,6 @@ def die(signal_number: int = signal.SIGSEGV) -> None:
     hang()
 
 
-def die_with_parent() -> None:
-    """End this process and the cluster's worker that it packs for, as when their machine dies."""
-    os.kill(os.getppid(), signal.SIGKILL)
-    die()
-
-
 def hang() -> None:
     """Do nothing for ever, as a read from a dead mount does."""
     threading.Event().wait()

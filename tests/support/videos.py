@@ -59,6 +59,17 @@ def number_of(image: Pixels) -> int:
     return sum(1 << bit for bit, on in enumerate(bits) if on)
 
 
+FAST = {"preset": "veryfast", "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:threads=1"}
+"""Options of libx264, with groups of 12 frames."""
+
+
+def rows(source: Any) -> list[dict[str, Any]]:
+    """The fields of all samples, with what their frames show."""
+    part = source.part(0, len(source))
+    items = [part[i] for i in range(len(part))]
+    return [{**item.fields, "shows": number_of(np.asarray(item.image)), "key": item.key} for item in items]
+
+
 def encode(
     path: Path,
     codec: str,
