@@ -71,65 +71,17 @@ def test_an_honest_system_passes(harness: Any, job: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "missing", "repeated"),
-    [([*range(COUNT - 1)], 1, 0), ([*range(COUNT - 1), 0], 1, 1), ([0, 0, 0, 0], 11, 1)],
+    ("order", "within", "found"),
+    [
+        ([*range(COUNT - 4)], [0, 1, 2, 3], {"missing": 4, "repeated": 0, "wrong": 0}),
+        ([*range(COUNT - 1), 0], [0, 1, 2, 3], {"missing": 1, "repeated": 1, "wrong": 0}),
+        ([*range(COUNT)], [1, 0, 2, 3], {"missing": 0, "repeated": 0, "wrong": 6}),
+    ],
 )
-def test_samples_that_do_not_come_exactly_once_are_counted(
-    harness: Any, job: Any, order: list[int], missing: int, repeated: int
-) -> None:
-    found = harness.check(job, system(harness, job, order))
-    assert (found["missing"], found["repeated"]) == (missing, repeated)
-
-
-def test_wrong_pixels_are_counted(harness: Any, job: Any) -> None:
-    """Two images changed places, as after a mistake with labels."""
-    found = harness.check(job, system(harness, job, [*range(COUNT)], lambda images: images[[1, 0, 2, 3]]))
-    assert found["wrong"] == 6
-
-
-MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-
-
-def crops(harness: Any, job: Any, order: list[int], *, scale: float = 1 / 255, numbers: list[int] | None = None) -> Any:
-    """A system that delivers a quarter of each image, magnified, at random and normalized."""
-    source, random = harness.Source(job), np.random.default_rng(3)
-
-    def epoch(number: int) -> Iterator[tuple[Any, Any]]:
-        images = []
-        for i in order:
-            top, left = random.integers(113, size=2)
-            quarter = source.sample(i)[top : top + 112, left : left + 112].repeat(2, axis=0).repeat(2, axis=1)
-            images.append(((quarter * scale - MEAN) / STD).transpose(2, 0, 1))
-        yield np.stack(images).astype(np.float32), np.array(numbers or order)
-
-    return SimpleNamespace(NAME="numpy", read=lambda folder, job: epoch)
-
-
-def test_normalized_crops_are_checked(harness: Any, job: Any, images: Path, tmp_path: Path) -> None:
-    """Each sample once and the colors of its own image pass; values that are not normalized, or not floats with
-    channels first, are an error."""
-    (tmp_path / "all").mkdir()
-    for path in sorted((images / "all").iterdir())[:BATCH]:
-        (tmp_path / "all" / path.name).symlink_to(path)
-    job = replace(job, crop="random", floats=True, images=str(tmp_path))
-    order = [*range(BATCH)]
-    found = harness.check(job, crops(harness, job, order))
-    assert (found["missing"], found["repeated"], found["wrong"], found["checked"]) == (0, 0, 0, BATCH)
-    with pytest.raises(ValueError, match="not those of normalized crops"):
-        harness.check(job, crops(harness, job, order, scale=1.0))
-    with pytest.raises(ValueError, match="uint8"):
-        harness.check(job, system(harness, job, order))
-
-
-def test_normalized_crops_of_other_images_are_counted(harness: Any, tmp_path: Path) -> None:
-    """Labels that are one off: a dark image is not a crop of a light one. So are missing samples."""
-    for i, level in enumerate((40, 90, 140, 190)):
-        save(tmp_path / "images" / "all" / f"{i}.jpg", np.full((240, 240, 3), level, np.uint8))
-    about = ("check", "none", "raw", str(tmp_path), str(tmp_path / "images"))
-    job = harness.Job(*about, crop="random", floats=True, batch=4)
-    found = harness.check(job, crops(harness, job, [1, 2, 3]))
-    assert (found["missing"], found["wrong"]) == (1, 0)
-    assert harness.check(job, crops(harness, job, [1, 2, 3, 0], numbers=[0, 1, 2, 3]))["wrong"] == 4
+def test_faults_are_counted(harness: Any, job: Any, order: list[int], within: list[int], found: dict[str, int]) -> None:
+    """Samples that do not come exactly once, and images that changed places in a batch, as after a mistake with
+    labels."""
+    assert harness.check(job, system(harness, job, order, lambda images: images[within])).items() >= found.items()
 
 
 def test_batches_that_change_are_counted(harness: Any, job: Any) -> None:
@@ -159,17 +111,6 @@ def test_a_resumed_epoch_is_compared_with_a_whole_one(harness: Any, job: Any, sk
     assert harness.resume_save(job, whole) == {"offered": True}
     found = harness.resume_rest(job, whole)
     assert (found["taken"], found["missing"], found["repeated"]) == (BATCH, missing, 0)
-    assert harness.resume_save(job, system(harness, job, [0])) == {"offered": False}
-
-
-def test_a_paced_consumer_gets_what_it_asks_for(harness: Any, job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of a known time: no more images than it asks for, whatever the reader could deliver."""
-    monkeypatch.setattr(harness, "_WARM_S", 0.1)
-    images = np.ones((BATCH, 224, 224, 3), np.uint8)
-    endless = SimpleNamespace(read=lambda folder, job: lambda number: [(images, None)] * 10)
-    (point,) = harness.pace(replace(job, rates=(100.0,), seconds=0.2), endless)["paced"]
-    assert point["wanted"] == 100
-    assert 0 < point["images_per_s"] <= 100
 
 
 def result() -> dict[str, Any]:
@@ -303,6 +244,3 @@ def test_a_measured_process_leaves_no_other_behind(tmp_path: Path) -> None:
     os.close(reading)
     with pytest.raises(processes.CallFailedError, match="hangs"):
         processes.output([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "work", 0.2)
-    with pytest.raises(processes.CallFailedError, match="ValueError: no such store"):
-        processes.output([sys.executable, "-c", "raise ValueError('no such store')"], tmp_path / "work")
-    assert not [*(tmp_path / "work").iterdir()]
