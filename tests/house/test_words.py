@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import pytest
 from rooms import ROOT
 
 FOR_DEVELOPERS = {
@@ -66,18 +65,6 @@ def test_users_pages_have_plain_words() -> None:
         if (name, word) not in ALLOWED
     ]
     assert found == []
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("Training goes\non in the room.", ["room", "goes on"]),
-        ("Hugging\nFace has a progress\nbar, `rawpack.samples` and [x](faces/a.md).", []),
-    ],
-)
-def test_strange_words_are_found(text: str, words: list[str]) -> None:
-    """Also where a line breaks within them; names, code and addresses are none."""
-    assert [word for word, _ in found_in(prose(text), STRANGE)] == words
 
 
 def test_no_blank_before_percent() -> None:

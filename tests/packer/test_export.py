@@ -305,7 +305,7 @@ def test_labels_and_classes_come_back(tmp_path: Path, to: str, labels: list[int]
 
 
 def test_labels_that_are_no_whole_numbers_are_in_the_json(tmp_path: Path) -> None:
-    """Of archives; a classes.txt of others next to them changes nothing but a line of the summary."""
+    """A classes.txt of others next to an archive changes nothing but a line of the summary."""
     labels = [0.5, 2.0]
     store = packed(tmp_path / "store", [{"image": picture(8, 9, 0), "label": label} for label in labels])
     out = exported("webdataset", store, tmp_path / "out")
@@ -584,8 +584,8 @@ def test_what_is_refused_is_named_and_nothing_is_written(tmp_path: Path) -> None
 
 
 def test_another_export_in_the_folder_is_refused(tmp_path: Path) -> None:
-    """Of another store or target, by other names or shards, or of another split: nothing is touched. So is what stands
-    where a shard should."""
+    """One of another store, target or split, or by other names or shards: nothing is touched. So is what stands where a
+    shard should."""
     store, other = (packed(tmp_path / f"{k}", [picture(8, 8, i + k) for i in range(3)]) for k in range(2))
     out, files = exported("webdataset", store, tmp_path / "out"), exported("files", store, tmp_path / "files")
     before = states_of(tmp_path)

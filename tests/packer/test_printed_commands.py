@@ -137,7 +137,7 @@ WOULD_LOSE: dict[str, Files] = {
 
 @pytest.mark.parametrize("what", WOULD_LOSE)
 def test_no_command_is_printed_that_would_lose_something(what: str, data: Callable[[Files], str]) -> None:
-    """Of a list that packing would not take as it is meant."""
+    """From a list that packing would not take as it is meant."""
     assert commands(refused(data(WOULD_LOSE[what]))) == []
 
 
