@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pictures import encoded, picture, save
 from running import pack, run_here
@@ -82,8 +84,6 @@ TYPES = ("boxes:xyxy[5]", "annotation_id:int64[?]", "area:float64[?]", "polygons
 def test_what_follows_boxes_leaves_with_them_after_an_export(store: Path, to: str, typed: bool) -> None:
     """A crop of what was exported loses the same boxes, numbers and outlines as a crop of the store would, whether or
     not the user says what types they have."""
-    if to == "parquet":
-        pytest.importorskip("pyarrow")
     out, options = store.parent / "out", list[str]()
     assert run_here("export", "-q", "--to", to, store, out).code == 0
     for word in TYPES if typed else [one.partition(":")[0] for one in TYPES] if to == "webdataset" else ():
@@ -97,68 +97,47 @@ def test_what_follows_boxes_leaves_with_them_after_an_export(store: Path, to: st
         assert Reader(cut).classes == tuple(NAMES)
 
 
-@pytest.mark.parametrize("columns", ["jsonl", "parquet"])
-def test_lists_with_a_value_for_each_box_follow_them(tmp_path: Path, columns: str) -> None:
-    """In anybody's table: `flag` has as many values as there are boxes in each row; `other` has not."""
+def test_lists_with_a_value_for_each_box_follow_them(tmp_path: Path) -> None:
+    """In anybody's table: `flag` has as many values as there are boxes in each row; `other` has not. Where all images
+    have as many boxes, so that a list shows nothing, `per-box:` says it."""
     rows: list[dict[str, Any]] = [
         {"boxes": [[1, 2, 9, 8, 0], [30, 20, 40, 30, 1]], "flag": [7, 8], "other": [1]},
         {"boxes": [], "flag": [], "other": [2, 3]},
         {"boxes": [[25, 20, 40, 30, 1]], "flag": [9], "other": [4]},
     ]
-    images = [encoded(picture(HEIGHT, WIDTH, i)) for i in range(3)]
-    if columns == "parquet":
-        pa = pytest.importorskip("pyarrow")
-        import pyarrow.parquet as pq
-
-        table = {name: [row[name] for row in rows] for name in rows[0]}
-        pq.write_table(pa.table({"image": images, **table}), tmp_path / "in.parquet")
-    else:
-        for i, image in enumerate(images):
-            (tmp_path / f"{i}.png").write_bytes(image)
-        lines = [json.dumps({"path": f"{i}.png", **row}) for i, row in enumerate(rows)]
-        (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    for i in range(3):
+        save(tmp_path / f"{i}.png", picture(HEIGHT, WIDTH, i))
+    lines = [json.dumps({"path": f"{i}.png", **row}) for i, row in enumerate(rows)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    (tmp_path / "one.jsonl").write_text(lines[0])
     options = ["--size", "keep", "--crop", "20,10,40,30", "--field", "boxes:xyxy"]
-    reader = Reader(pack(tmp_path / f"in.{columns}", tmp_path / "store", *options))
-    assert [one["flag"].tolist() for one in reader] == [[8], [], [9]]
-    assert [one["other"].tolist() for one in reader] == [[1], [2, 3], [4]]
-    alone = Reader(pack(tmp_path / f"in.{columns}", tmp_path / "alone", *options, "--field", "flag:array:int64[?]"))
-    assert [one["flag"].tolist() for one in alone] == [[7, 8], [], [9]]
-
-
-def test_a_field_can_be_declared_to_have_a_value_for_each_box(tmp_path: Path) -> None:
-    """`per-box:` says it where all images have as many boxes, so that a list shows nothing."""
-    save(tmp_path / "0.png", picture(HEIGHT, WIDTH, 0))
-    row = {"path": "0.png", "boxes": [[1, 2, 9, 8, 0], [30, 20, 40, 30, 1]], "flag": [7, 8]}
-    (tmp_path / "in.jsonl").write_text(json.dumps(row))
-    options = ["--size", "keep", "--crop", "20,10,40,30", "--field", "boxes:xyxy", "--field", "flag:per-box:int64[?]"]
-    assert Reader(pack(tmp_path / "in.jsonl", tmp_path / "store", *options))[0]["flag"].tolist() == [8]
+    for name, flag, flags in (
+        ("in", [], [[8], [], [9]]),
+        ("in", ["--field", "flag:array:int64[?]"], [[7, 8], [], [9]]),
+        ("one", ["--field", "flag:per-box:int64[?]"], [[8]]),
+    ):
+        reader = Reader(pack(tmp_path / f"{name}.jsonl", tmp_path / f"{name} {flag}", *options, *flag))
+        assert [one["flag"].tolist() for one in reader] == flags
+        assert [one["other"].tolist() for one in reader] == [[1], [2, 3], [4]][: len(flags)]
     for word in ("int64", "mask", "xyxy", "str[?]"):
         with pytest.raises(UsageError, match="per-box"):
             open_source(tmp_path / "in.jsonl", fields=["boxes:xyxy", f"flag:per-box:{word}"])
 
 
-def boxes_in_parquet(path: Path, classes: list[int]) -> Path:
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet as pq
-
-    images = [encoded(picture(HEIGHT, WIDTH, i)) for i in range(len(classes))]
-    boxes = [[[1.0, 2.0, 9.0, 8.0, float(one)]] for one in classes]
-    pq.write_table(pa.table({"image": images, "boxes": boxes}), path)
-    return path
-
-
 def test_classes_name_the_boxes_of_a_table(tmp_path: Path) -> None:
     """As those of a listing do: a class without a box is counted, and a box of no class is refused with its row."""
-    file = boxes_in_parquet(tmp_path / "a.parquet", [0, 2, 0])
-    source = open_source(file, fields=["boxes:xyxy"], classes=["a", "b", "c"])
-    assert (source.info.classes, source.info.empty_classes) == (("a", "b", "c"), ("b",))
+    file = tmp_path / "a.parquet"
+    images = [encoded(picture(HEIGHT, WIDTH, i)) for i in range(3)]
+    pq.write_table(pa.table({"image": images, "boxes": [[[1.0, 2.0, 9.0, 8.0, one]] for one in (0.0, 2.0, 0.0)]}), file)
+    info = open_source(file, fields=["boxes:xyxy"], classes=["a", "b", "c"]).info
+    assert (info.classes, info.empty_classes) == (("a", "b", "c"), ("b",))
     with pytest.raises(UsageError, match=r"column boxes, row 1: 2 is the class of a box; there are 2 classes"):
         open_source(file, fields=["boxes:xyxy"], classes=["a", "b"])
     with pytest.raises(UsageError, match=r"has no column of labels"):
         open_source(file, fields=["boxes:float32[?,5]"], classes=["a", "b", "c"])
 
 
-@pytest.mark.parametrize("note", ["[]", '{"fields": 3}', "not JSON", '{"rawpack_export": 1}'])
+@pytest.mark.parametrize("note", ['{"fields": 3}', "not JSON"])
 def test_notes_of_others_next_to_a_listing(tmp_path: Path, note: str) -> None:
     """A file of that name that is none of an export's says nothing; one that cannot be understood is an error."""
     save(tmp_path / "0.png", picture(HEIGHT, WIDTH, 0))
