@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawing import results
 from measuring import processes
 from pictures import picture, save
 
@@ -111,67 +110,6 @@ def test_a_resumed_epoch_is_compared_with_a_whole_one(harness: Any, job: Any, sk
     assert harness.resume_save(job, whole) == {"offered": True}
     found = harness.resume_rest(job, whole)
     assert (found["taken"], found["missing"], found["repeated"]) == (BATCH, missing, 0)
-
-
-def result() -> dict[str, Any]:
-    """A run of two rounds with two systems, one of which failed at JPEG."""
-    base = {"group": 0, "round": 0, "kind": "raw", "crop": "centre"}
-    counted = {"samples": 8, "delivered": 8, "missing": 0, "repeated": 0}
-    checked = counted | {"difference": 0.0, "checked": 8, "wrong": 0}
-    costs = {"cpu_s_per_1000": 0.5, "first_batch_s": 0.25, "memory_bytes": 5e6, "version": "1.2"}
-    rows: list[dict[str, Any]] = []
-    for name, rates in (
-        ("copy limit", (1000.0, 4000.0)),
-        ("rawpack memmap", (500.0, 3000.0)),
-        ("Other", (100.0, 240.0)),
-    ):
-        about = base | {"system": name, "limit": name == "copy limit"}
-        for number, rate in enumerate(rates):
-            rows.append(about | costs | {"measure": "read", "round": number, "images_per_s": rate})
-        if not about["limit"]:
-            gone = 3 if name == "Other" else 0
-            rows += [
-                about | {"measure": measure} | values
-                for measure, values in {
-                    "check": checked,
-                    "kept": {"kept": 16, "changed": gone},
-                    "kill_worker": {"workers": 1, **counted},
-                    "resume": {"offered": not gone, **counted},
-                    "small_shm": {"error": "RuntimeError: bus | error"},
-                    "killed_packer": {
-                        "finished": False, "left": checked | {"missing": gone}, "again": {}, "again_s": 1.0,
-                        "whole_s": 4.0, "after": checked,
-                    },
-                }.items()
-            ]  # fmt: skip
-    rows.append(base | {"measure": "read", "system": "Other", "kind": "jpeg", "error": "ImportError: no decoder"})
-    return {"settings": {"images": 20, "batch": 4, "workers": 2, "rounds": 2, "seconds": 1, "quick": False},
-            "environments": {}, "left_out": {"ffcv": "pip failed:\nno compiler"}, "rows": rows}  # fmt: skip
-
-
-def cells(text: str, name: str) -> list[str]:
-    (line,) = (line for line in text.splitlines() if line.startswith(f"| {name} |"))
-    return [cell.strip() for cell in line.strip("|").split("|")]
-
-
-def test_tables_say_what_was_measured() -> None:
-    """Medians, the range, ratios round by round; failures and what was left out in words."""
-    shown = dict(results.everything(result()))
-    read = shown["Reading, raw, 224 px"]
-    # Ratios to the limit: 0.5 and 0.75, 0.1 and 0.06; to rawpack: 0.2 and 0.08.
-    assert cells(read, "rawpack memmap")[1:4] == ["1,750 (500 to 3,000)", "0.62", "1.00"]
-    assert cells(read, "Other")[1:4] == ["170 (100 to 240)", "0.08", "0.14"]
-    names = [line.split("|")[1].strip() for line in read.splitlines()[2:5]]
-    assert names == ["*copy limit*", "rawpack memmap", "Other"]
-    wrong = shown["When things go wrong"]
-    assert cells(wrong, "rawpack memmap")[1:] == [
-        "yes", "unchanged", "continues: all 8 once", "fails: RuntimeError: bus / error", "exactly",
-    ]  # fmt: skip
-    assert cells(wrong, "Other")[2] == "3 of 16 changed"
-    assert cells(wrong, "Other")[-1] == "not offered"
-    killed = cells(shown["When packing is killed halfway"], "Other")
-    assert killed[1:3] == ["opens without an error; 3 missing of 8", "succeeds in 1.0 s (25% of a full run)"]
-    assert "ffcv, which could not be installed: no compiler" in shown["Installation, with NumPy, OpenCV and simplejpeg"]
 
 
 @pytest.mark.heavy

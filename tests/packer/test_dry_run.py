@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 from folders import files_of
 from pictures import picture, save
@@ -36,16 +35,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         os.link(firsts[i % 20], root / f"{i:03d}.jpg")
     for i in (0, COUNT // 2):
         (root / f"{i:03d} bad.jpg").write_text("no image")
-    return root
-
-
-@pytest.fixture(scope="module")
-def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """168 names of 30 images, each of its own size."""
-    root = tmp_path_factory.mktemp("several")
-    firsts = [save(root / f"{k:03d}.jpg", picture(60 + k, 90, k)) for k in range(30)]
-    for k in range(30, 168):
-        os.link(firsts[k % 30], root / f"{k:03d}.jpg")
     return root
 
 
@@ -160,30 +149,3 @@ def test_a_file_system_in_memory_has_no_more_than_the_memory(source: Path) -> No
         said = stop_of("pack", "--workers", 0, "--size", 64, "--max-rejects", 2, source, Path(folder, "store"))
         assert list(Path(folder).iterdir()) == []
     assert f"{folder}/store has 50 kB free of memory, where its files are kept: free some space" in said
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--size keep --compression gzip",
-        *(pytest.param(one, marks=pytest.mark.soak) for one in ("", "--compression gzip", "--size keep")),
-    ],
-)
-def test_hdf5_is_not_refused_where_it_fits(several: Path, tmp_path: Path, options: str) -> None:
-    """What a run to hdf5 needs beside the store is the spool of the parts that run at its end, and not one more for
-    each worker: 168 images in parts of 64, 64 and 40 fit where shards and spools of the last two do."""
-    size = [] if "--size" in options else ["--size", "40"]
-    args = ["--format", "hdf5", "--workers", 2, "--shard-size", 1, *size, *options.split(), several, tmp_path / "store"]
-    plan = planned(*args)
-    store = pack(several, tmp_path / "store", *args[:2], *args[4:-2])
-    took = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
-    assert 0.93 < plan["store_bytes"] / took < 1.07
-    if "keep" in options:
-        raw = sum(int(np.prod(one["image"].shape)) for one in Reader(store))
-        assert 0.97 < plan["spare_bytes"] / raw < 1.03  # a shard of 1,024 takes all of them
-    else:
-        assert plan["spare_bytes"] < 1.1 * (64 + 40) * 40 * 40 * 3
-    with mock.patch(
-        "rawpack_packer.destination.folder.free_bytes", return_value=plan["store_bytes"] + plan["spare_bytes"]
-    ):
-        assert run_here("pack", "--quiet", "--restart", *args).code == 0

@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -31,6 +32,7 @@ from rawpack_packer.recipe import Recipe, parse_options
 from rawpack_packer.sources import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKER = ROOT / "packer" / "rawpack_packer"
 IMAGES = np.zeros((3, 8, 8, 3), np.uint8)
 
 
@@ -134,10 +136,9 @@ def test_each_option_that_messages_name_exists() -> None:
     known = {*TABLE, "transforms"}
     for command in cli.commands.values():
         known |= {name.lstrip("-").replace("-", "_") for one in command.params for name in one.opts}
-    packer = ROOT / "packer" / "rawpack_packer"
     named = {
-        (path.relative_to(packer).as_posix(), name)
-        for path in packer.rglob("*.py")
+        (path.relative_to(PACKER).as_posix(), name)
+        for path in PACKER.rglob("*.py")
         for name in re.findall(r"\bopt\.([a-z_]+)", path.read_text("utf-8"))
     }
     assert len(named) > 150
@@ -217,26 +218,20 @@ def test_results_are_short_and_print_as_the_command_does(tmp_path: Path) -> None
     assert "memmap, 5 images of 8x8x3" in " ".join(str(bench).split())
 
 
-# ---------------------------------------------------------------------------------------------- progress
 def test_progress_is_silent_unless_asked_for(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None and False show nothing; True shows lines, or a bar at a terminal; an object is called."""
-    ended = []
-
-    class Followed(NoProgress):
-        def end(self) -> None:
-            ended.append(self)
-
     monkeypatch.setattr("rawpack_packer.progress._LINE_EVERY_S", 0)
-    for number, progress in enumerate((None, False, Followed())):
+    followed = mock.Mock(spec=NoProgress)
+    for number, progress in enumerate((None, False, followed)):
         rawpack_packer.pack(IMAGES, tmp_path / str(number), progress=progress, workers=0)
-    assert (capfd.readouterr(), len(ended)) == (("", ""), 1)
-    rawpack_packer.pack(IMAGES, tmp_path / "lines", progress=True, workers=0)
-    assert "rawpack: 3 of 3 images" in capfd.readouterr().err
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    rawpack_packer.pack(IMAGES, tmp_path / "bar", progress=True, workers=0)
-    assert "packing" in capfd.readouterr().err
+    followed.end.assert_called_once()
+    assert capfd.readouterr() == ("", "")
+    for is_terminal, words in ((False, "rawpack: 3 of 3 images"), (True, "packing")):
+        monkeypatch.setattr("sys.stderr.isatty", lambda shown=is_terminal: shown)
+        rawpack_packer.pack(IMAGES, tmp_path / words, progress=True, workers=0)
+        assert words in capfd.readouterr().err
 
 
 RECIPE_NAMES = sorted(one.name for one in TABLE.values() if one.group == "recipe" and one.annotation != "bool")
