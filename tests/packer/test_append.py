@@ -345,18 +345,6 @@ def test_what_was_held_out_does_not_come_into_another_split(tmp_path: Path) -> N
     assert sorted(numbers) == [f"{i:08d}" for i in range(14)]
 
 
-def test_an_append_of_bad_files_alone_is_one(tmp_path: Path) -> None:
-    """Where nothing new can be packed and that is allowed, the rejects are recorded, and later appends go on."""
-    source = folder(tmp_path / "photos", {"x": 3})
-    store = pack(source, tmp_path / "store", *SMALL)
-    (source / "x" / "bad.png").write_text("no image")
-    assert told(source, store, "--max-rejects", 1) == (0, 3, 0, 1, 3)
-    folder(source, {"x": 1}, first=10)
-    assert told(source, store) == (1, 4, 0, 1, 4)
-    assert [path.name for path in sorted(store.glob("columns-*"))] == ["columns-1", "columns-3"]
-    assert run_here("inspect", "--verify", store).code == 0
-
-
 # ---------------------------------------------------------------------------------------------- mended
 
 BAD, IMAGES = 2, range(4)

@@ -69,6 +69,14 @@ def hub(set_of_splits: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def folders(set_of_splits: Path) -> Path:
+    """As files."""
+    folder = set_of_splits.parent / f"{set_of_splits.name} folders"
+    rawpack_packer.export(set_of_splits, folder, workers=1)
+    return folder
+
+
 def head_of(card: Path) -> dict[str, Any]:
     _, head, body = card.read_text("utf-8").split("---\n", 2)
     assert body.startswith("\n# Dataset\n")
@@ -97,19 +105,25 @@ def test_the_card_says_columns_classes_splits_and_files(hub: Path) -> None:
         assert sorted(hub.glob(one["path"])) == files[split]
 
 
-def test_datasets_loads_the_folder_by_its_card(hub: Path, set_of_splits: Path, tmp_path: Path) -> None:
-    """All splits, names of classes and values, with nothing said but the folder."""
+@pytest.mark.parametrize("to", ["parquet", "files"])
+def test_datasets_loads_it(hub: Path, folders: Path, set_of_splits: Path, tmp_path: Path, to: str) -> None:
+    """The folder of tables by its card, with all splits, and that of images as an `imagefolder`: labels, also of no
+    class, all other fields, and masks as images."""
     datasets = pytest.importorskip("datasets")
-    loaded = datasets.load_dataset(str(hub), cache_dir=str(tmp_path))
-    assert [*loaded] == ["train", "val_2"]
-    for split, one in zip(SPLITS, loaded.values(), strict=True):
-        assert one.features["label"].names == NAMES
+    if to == "parquet":
+        loaded = datasets.load_dataset(str(hub), cache_dir=str(tmp_path))
+        assert [*loaded] == ["train", "val_2"]
+        assert loaded["train"].features["label"].names == NAMES
+    else:
+        loaded = datasets.load_dataset("imagefolder", data_dir=str(folders / "train"), cache_dir=str(tmp_path))
+    for split, one in zip(SPLITS, loaded.values(), strict=to == "parquet"):
         reader, samples = Reader(set_of_splits / split), samples_of(split)
-        assert len(one) == len(samples)
+        assert set(one.column_names) == {"image", "key", *samples[0]}
         for row, sample, packed in zip(one, samples, reader, strict=True):
-            assert (row["label"], row["text"], row["yes"]) == (sample["label"], sample["text"], sample["yes"])
-            assert row["boxes"] == sample["boxes"].tolist()
-            assert (row["vector"], row["half"]) == (sample["vector"].tolist(), sample["half"])
+            named = NAMES[sample["label"]] if sample["label"] >= 0 else None
+            assert row["label"] == (named if to == "files" else sample["label"])
+            assert (row["text"], row["yes"], row["half"]) == (sample["text"], sample["yes"], sample["half"])
+            assert (row["vector"], row["boxes"]) == (sample["vector"].tolist(), sample["boxes"].tolist())
             assert np.array_equal(np.asarray(row["image"]), np.asarray(Image.open(io.BytesIO(sample["image"]))))
             assert np.array_equal(np.asarray(row["seg"]), packed["seg"][..., 0])
 
@@ -157,32 +171,6 @@ def test_a_set_that_was_exported_packs_again_to_the_same_set(
     rawpack_packer.pack_splits(source, tmp_path / "again", splits=[*SPLITS], **KEEP)
     for split in SPLITS:
         same(Reader(set_of_splits / split), Reader(tmp_path / "again" / split))
-
-
-# ---------------------------------------------------------------------------------------------- folders of images
-
-
-@pytest.fixture(scope="module")
-def folders(set_of_splits: Path) -> Path:
-    folder = set_of_splits.parent / f"{set_of_splits.name} folders"
-    rawpack_packer.export(set_of_splits, folder, workers=1)
-    return folder
-
-
-def test_imagefolder_loads_what_was_exported_as_files(folders: Path, set_of_splits: Path, tmp_path: Path) -> None:
-    """`load_dataset("imagefolder")`: both splits, labels by name, all other fields, and masks as images."""
-    datasets = pytest.importorskip("datasets")
-    loaded = datasets.load_dataset("imagefolder", data_dir=str(folders / "train"), cache_dir=str(tmp_path))
-    (one,) = loaded.values()
-    samples, reader = samples_of("train"), Reader(set_of_splits / "train")
-    assert set(one.column_names) == {"image", "key", *samples[0]}
-    assert len(one) == len(samples)
-    for row, sample, packed in zip(one, samples, reader, strict=True):
-        assert row["label"] == (NAMES[sample["label"]] if sample["label"] >= 0 else None)
-        assert (row["text"], row["yes"], row["half"]) == (sample["text"], sample["yes"], sample["half"])
-        assert (row["vector"], row["boxes"]) == (sample["vector"].tolist(), sample["boxes"].tolist())
-        assert np.array_equal(np.asarray(row["image"]), np.asarray(Image.open(io.BytesIO(sample["image"]))))
-        assert np.array_equal(np.asarray(row["seg"]), packed["seg"][..., 0])
 
 
 def test_a_folder_says_all_by_its_listing(tmp_path: Path) -> None:

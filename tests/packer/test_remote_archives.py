@@ -20,7 +20,7 @@ import pytest
 from archived import tar
 from folders import files_of
 from pictures import encoded, picture
-from reading import SOAK, wait_until
+from reading import wait_until
 from running import Ran, pack, run_here, started
 from videos import looked_through_here  # noqa: F401
 
@@ -36,11 +36,10 @@ from store_server import Server, find_by_itself, limit_spools, on, serving, slow
 
 FIXTURES = Path(__file__).parents[1] / "support" / "fixtures"
 TABLES = FIXTURES / "huggingface" / "checkout" / "data"
-SETS = (
-    "mds/splits/train", "mds/packed/gz", "mds/packed/zstd", "litdata/dicts", "litdata/packed/batch",
-    "lerobot/v30/arms", "lerobot/v21/arms",
-)  # fmt: skip
-"""Folders whose index says what they are."""
+SETS = {
+    "mds/packed/zstd": "s3", "mds/packed/gz": "http", "litdata/packed/batch": "http", "lerobot/v30/arms": "s3",
+}  # fmt: skip
+"""Folders whose index says what they are -> by which scheme they are packed."""
 SHARDS, SAMPLES = 6, 30
 """Shards of a WebDataset, and the samples in each: of `SMALL`, a shard of the store has fewer than all."""
 SMALL = ("--size", 48, "--shard-size", 1)
@@ -180,24 +179,17 @@ def test_other_commands_take_urls(server: Server, archives: Path, tmp_path: Path
 
 # ---------------------------------------------------------------------------------------------- folders with an index
 
-SCHEMES = {"mds/packed/zstd": ["s3"], "litdata/packed/batch": ["http"], "lerobot/v30/arms": ["s3"]}
-"""By which a set is asked for; in a long run, each by both."""
-
 
 @pytest.fixture
 def sets(server: Server, root: str) -> str:
-    """The URL of the bucket, which has `SETS` too."""
-    for name in SETS:
+    """The URL of the bucket, which has these folders too."""
+    for name in (*SETS, "mds/splits/train", "litdata/dicts", "lerobot/v21/arms"):
         server.put_folder(f"bucket/{name}", files_of(FIXTURES / name))
     return root
 
 
 @pytest.mark.usefixtures("looked_through_here")
-@pytest.mark.parametrize(
-    ("root", "name"),
-    [(scheme, name) for name in SETS for scheme in (("http", "s3") if SOAK else SCHEMES.get(name, ()))],
-    indirect=["root"],
-)
+@pytest.mark.parametrize(("root", "name"), [(scheme, name) for name, scheme in SETS.items()], indirect=["root"])
 def test_the_store_is_that_of_the_folder(server: Server, sets: str, name: str, tmp_path: Path) -> None:
     """By the URL of the index, which says what it is, or by that of the folder and its kind."""
     kind = name.partition("/")[0]
