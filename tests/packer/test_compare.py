@@ -7,7 +7,6 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -94,22 +93,6 @@ def test_batches_that_change_are_counted(harness: Any, job: Any) -> None:
         return buffer[0]
 
     assert harness.kept(job, system(harness, job, [*range(COUNT)], reuse)) == {"kept": 3, "changed": 2}
-
-
-@pytest.mark.parametrize(("skipped", "missing"), [(0, 0), (1, BATCH)])
-def test_a_resumed_epoch_is_compared_with_a_whole_one(harness: Any, job: Any, skipped: int, missing: int) -> None:
-    """State is the number of batches taken; a system that skips one more loses its samples."""
-    whole = system(harness, job, [*range(COUNT)])
-
-    def resume(folder: Path, job: Any, state: Any) -> Any:
-        batches = list(whole.read(folder, job)(0))
-        return iter(batches if state is None else batches[state + skipped :]), lambda: job.take
-
-    whole.resume = resume
-    job = replace(job, state=f"{job.folder}/state")
-    assert harness.resume_save(job, whole) == {"offered": True}
-    found = harness.resume_rest(job, whole)
-    assert (found["taken"], found["missing"], found["repeated"]) == (BATCH, missing, 0)
 
 
 @pytest.mark.heavy

@@ -40,38 +40,22 @@ def photo_like(seed: int, height: int, width: int) -> NDArray[np.uint8]:
     return np.clip(image + 120, 0, 255).astype(np.uint8)
 
 
-def _gray(image: NDArray[np.uint8]) -> list[list[int]]:
-    if image.shape[2] == 1:
-        return image[..., 0].tolist()
-    # The weights of BT.601, in 2 ** 15ths, as OpenCV documents and rounds them.
-    r, g, b = (image[..., k].astype(int) for k in range(3))
-    return ((r * 9798 + g * 19235 + b * 3735 + (1 << 14)) >> 15).tolist()
-
-
 def _by_definition(image: NDArray[np.uint8]) -> dict[str, int]:
-    gray = _gray(image)
-    flat = [value for row in gray for value in row]
-    n, height, width = len(flat), len(gray), len(gray[0])
-    entropy = -sum(count / n * math.log2(count / n) for count in Counter(flat).values())
-
-    def at(y: int, x: int) -> int:
-        # OpenCV mirrors pixels at the border, without repeating the last one.
-        y = abs(y) if y < height else 2 * height - 2 - y
-        x = abs(x) if x < width else 2 * width - 2 - x
-        return gray[max(0, min(y, height - 1))][max(0, min(x, width - 1))]
-
-    edges = [
-        at(y - 1, x) + at(y + 1, x) + at(y, x - 1) + at(y, x + 1) - 4 * gray[y][x]
-        for y in range(height)
-        for x in range(width)
-    ]
-    mean = Fraction(sum(edges), n)
+    # The weights of BT.601, in 2 ** 15ths, as OpenCV documents and rounds them.
+    weights = np.array([9798, 19235, 3735]) if image.shape[2] == 3 else np.array([1 << 15])
+    gray = (image.astype(int) @ weights + (1 << 14)) >> 15
+    flat = gray.ravel().tolist()
+    entropy = -sum(count / len(flat) * math.log2(count / len(flat)) for count in Counter(flat).values())
+    # OpenCV mirrors pixels at the border, without repeating the last one.
+    around = np.pad(gray, 1, "reflect")
+    edges = around[:-2, 1:-1] + around[2:, 1:-1] + around[1:-1, :-2] + around[1:-1, 2:] - 4 * gray
+    mean = Fraction(int(edges.sum()), len(flat))
     run = max(len(list(group)) for _, group in itertools.groupby(flat))
     return {
-        "sharpness": math.floor(sum((edge - mean) ** 2 for edge in edges) / n),
-        "brightness": sum(flat) // n,
+        "sharpness": math.floor(sum((edge - mean) ** 2 for edge in edges.ravel().tolist()) / len(flat)),
+        "brightness": sum(flat) // len(flat),
         "entropy": round(entropy * 1000),
-        "one_color": 0 if run * 100 < n and n >= 800 else run * 1000 // n,
+        "one_color": 0 if run * 100 < len(flat) and len(flat) >= 800 else run * 1000 // len(flat),
     }
 
 
