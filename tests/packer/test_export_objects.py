@@ -137,18 +137,6 @@ def test_classes_name_the_boxes_of_a_table(tmp_path: Path) -> None:
         open_source(file, fields=["boxes:float32[?,5]"], classes=["a", "b", "c"])
 
 
-@pytest.mark.parametrize("note", ['{"fields": 3}', "not JSON"])
-def test_notes_of_others_next_to_a_listing(tmp_path: Path, note: str) -> None:
-    """A file of that name that is none of an export's says nothing; one that cannot be understood is an error."""
-    save(tmp_path / "0.png", picture(HEIGHT, WIDTH, 0))
-    (tmp_path / "in.csv").write_text("path,a\n0.png,3\n")
-    (tmp_path / "export.json").write_text(note)
-    assert open_source(tmp_path / "in.csv")[0].fields["a"] == 3
-    (tmp_path / "export.json").write_text('{"rawpack_export": 1, "fields": {"a": {"kind": "new"}}}')
-    with pytest.raises(UsageError, match=r"export\.json: what it says of an export"):
-        open_source(tmp_path / "in.csv")
-
-
 @pytest.mark.parametrize("target", ["files", "parquet"])
 def test_a_list_that_happens_to_be_as_long_stays_as_it_was(target: str, tmp_path: Path) -> None:
     """Points that follow no boxes do not begin to do so, though each image has as many of them as boxes."""

@@ -130,29 +130,40 @@ def test_an_empty_label_stays_as_it_is(
     assert reader.column("score").tolist() == [*range(10)]
 
 
-def test_fields_of_every_kind_are_added(store: Path, tmp_path: Path) -> None:
-    """Numbers, texts, vectors and ragged arrays are added in the order of the store; then some are replaced."""
+def test_fields_of_every_kind_are_added_and_given_twice_change_nothing(store: Path, tmp_path: Path) -> None:
+    """Labels, numbers, NaN too, texts, lists, vectors and ragged arrays are added in the order of the store. The second
+    time, no file changes, and the result says so; another value of one sample is a change."""
     rows: list[dict[str, Any]] = [
-        {"path": name, "score": i / 8, "words": "é " * i, "vector": [i, -i], "points": [[float(i), 1.0]] * (i % 3)}
+        {"path": name, "label": "new", "score": i / 8 or float("nan"), "words": "é " * i, "tags": ["a"] * i,
+         "vector": [i, -i], "points": [[float(i), 1.0]] * (i % 3)}
         for i, name in enumerate(_NAMES)
-    ]
-
-    def check() -> None:
-        reader = Reader(store, verify=True)
-        assert reader.column("words") == [row["words"] for row in rows]
-        for name in ("score", "vector", "points"):
-            assert [np.asarray(one).tolist() for one in reader.column(name)] == [row[name] for row in rows]
-        assert _sound(store)
-
+    ]  # fmt: skip
     table = _table(tmp_path / "new.jsonl", *reversed(rows))
-    done = rawpack.relabel(store, table, fields={"points": "float32[?,2]", "score": "float16"})
-    assert (done.added, done.replaced, done.named) == (("score", "words", "vector", "points"), (), 10)
-    assert list(Reader(store).fields) == ["image", "label", "score", "words", "vector", "points", "key"]
+    kinds = {"points": "float32[?,2]", "score": "float16"}
+    done = rawpack.relabel(store, table, fields=kinds)
+    added = ("score", "words", "tags", "vector", "points")
+    assert (done.added, done.replaced, done.new_classes, done.named) == (added, ("label",), ("new",), 10)
+    assert list(Reader(store).fields) == ["image", "label", *added, "key"]
     assert Reader(store).fields["score"].dtype == "float16"
-    check()
-    rows[3:5] = [row | {"score": 9.0, "words": "new", "vector": [7, 7], "points": [[5.0, 5.0]]} for row in rows[3:5]]
-    rawpack.relabel(store, _table(tmp_path / "few.jsonl", *rows[3:5]))
-    check()
+    before = states_of(store)
+    assert "nothing to do: " in _relabel(store, table, *(f"--field={name}:{kind}" for name, kind in kinds.items())).out
+    done = rawpack.relabel(store, table)
+    assert (done.added, done.replaced, done.new_classes) == ((), (), ())
+    assert states_of(store) == before
+    other = {"label": "cat", "score": 7.0, "words": "new", "tags": ["b"], "vector": [7, 7], "points": [[5.0, 5.0]]}
+    for number, (name, value) in enumerate(other.items(), start=3):
+        rows[3] |= {name: value}
+        assert "replaced" in _relabel(store, _table(tmp_path / "other.jsonl", rows[3])).out
+        assert (store / f"columns-{number}").is_dir()
+    reader = Reader(store, verify=True)
+    assert [(reader.classes or ())[label] for label in reader.column("label")] == [row["label"] for row in rows]
+    assert [reader.column(name) for name in ("words", "tags")] == [
+        [row[name] for row in rows] for name in ("words", "tags")
+    ]
+    for name in ("score", "vector", "points"):
+        for found, row in zip(reader.column(name), rows, strict=True):
+            np.testing.assert_array_equal(np.asarray(found).tolist(), row[name])
+    assert _sound(store)
 
 
 def test_append_comes_before_and_after(store: Path, tmp_path: Path) -> None:
@@ -186,9 +197,7 @@ def test_copies_in_hdf5_are_stale_only_where_that_is_allowed(once: Path, tmp_pat
     table = _dogs(tmp_path / "new.csv", "cat/1.png")
     images = [sample["image"] for sample in Reader(store)]
     refused = _relabel(store, table)
-    assert refused.code == 2
-    assert "copies of label" in refused.err
-    assert "--stale-copies" in refused.err
+    assert (refused.code, "copies of label" in refused.err, "--stale-copies" in refused.err) == (2, True, True)
     assert Reader(store).column("label").tolist() == [0] * 5 + [1] * 5
     assert "copies of label inside the HDF5 shards keep them" in _relabel(store, table, "--stale-copies").out
     with h5py.File(next(store.glob("*.h5"))) as shard:
@@ -295,7 +304,7 @@ def test_ended_anywhere_it_is_the_old_or_the_new(store: Path, tmp_path: Path, en
         assert seen[-1] or isinstance(end, _Killed) or files_of(copy) == whole
         # It can be given again.
         before = {name: data for name, data in files_of(copy).items() if not name.startswith(".rawpack")}
-        assert ("nothing to do" in _relabeled(copy, table).out) == seen[-1]
+        assert ("nothing to do" in _relabel(copy, table).out) == seen[-1]
         assert not seen[-1] or files_of(copy) == before
         assert Reader(copy).column("score").tolist() == [1.5] * 10
         assert not (copy / ".rawpack").exists()
@@ -316,30 +325,3 @@ def test_a_class_that_comes_to_two_splits_has_a_number_of_its_own_in_each(once: 
     assert Reader(sets, split="train").classes == Reader(sets, split="val").classes == ("cat", "dog", "ant", "bee")
     assert _sound(sets)
     assert "is a set of splits: relabel one of them" in _relabel(sets, tmp_path / "new.csv").err
-
-
-def _relabeled(store: Path, table: Path) -> running.Ran:
-    return running.run_here("relabel", "--skip-unknown", "--from", table, store)
-
-
-_VALUES = {
-    "label": "class 1", "score": float("nan"), "caption": "of 1", "tags": ["a"], "rows": [1.5], "pose": [1, 2, 3],
-}  # fmt: skip
-
-
-def test_given_twice_it_changes_nothing_the_second_time(store: Path, tmp_path: Path) -> None:
-    """Whatever the values are, and for each file of the store; the result says so. Another value is a change."""
-    rows = [{"key": name, **_VALUES, "caption": f"of {i}", "rows": [1.5] * (i % 3)} for i, name in enumerate(_NAMES)]
-    table = _table(tmp_path / "new.jsonl", *rows)
-    assert (_relabeled(store, table).code, (store / "columns-2").is_dir()) == (0, True)
-    before = states_of(store)
-    again = _relabeled(store, table)
-    assert (again.code, "nothing to do: " in again.out) == (0, True), again
-    done = rawpack.relabel(store, table)
-    assert (done.added, done.replaced, done.new_classes) == ((), (), ())
-    assert states_of(store) == before
-    other = {"label": "cat", "score": 7.0, "caption": "new", "tags": ["b"], "rows": [2.5], "pose": [7, 7, 7]}
-    for number, name in enumerate(other, start=3):
-        row = rows[0] | {name: other[name]}
-        assert "replaced" in _relabeled(store, _table(tmp_path / "other.jsonl", row)).out
-        assert (store / f"columns-{number}").is_dir()

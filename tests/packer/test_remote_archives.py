@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
 import pytest
 from archived import tar
 from folders import files_of
@@ -226,20 +225,6 @@ def test_a_shard_that_was_not_uploaded(server: Server, sets: str, name: str, tmp
     server.files[f"bucket/{name}/{shard}/part"] = b"of 1 byte"
     ran = run_here("pack", f"{root}/index.json", tmp_path / "store")
     said = f"rawpack: there is no file {root}/{shard}: {root}/index.json names it: copy it too"
-    assert (ran.code, said in ran.err) == (2, True), ran.err
-
-
-@pytest.mark.parametrize("root", ["http"], indirect=True)
-def test_a_shard_that_was_decompressed(server: Server, sets: str, tmp_path: Path) -> None:
-    """One file of each shard is enough, compressed or not; where neither is there, both are named."""
-    index, raw = f"{sets}/mds/packed/gz/index.json", "bucket/mds/packed/gz/shard.00001.mds"
-    near = Reader(pack(FIXTURES / "mds/packed/gz", tmp_path / "near", "--size", 16))
-    server.files[raw] = gzip.decompress(server.files.pop(f"{raw}.gz"))
-    for one, other in zip(near, Reader(pack(index, tmp_path / "far", "--size", 16)), strict=True):
-        np.testing.assert_array_equal(one["image"], other["image"])
-    del server.files[raw]
-    ran = run_here("pack", index, tmp_path / "none")
-    said = f"there is no file {server.url}/{raw}.gz or {server.url}/{raw}: {index} names it"
     assert (ran.code, said in ran.err) == (2, True), ran.err
 
 
