@@ -30,6 +30,7 @@ from folders import files_of, flip, lmdb_values, states_of
 from forked import Forks
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from killed_child import killing
 from pictures import encoded, picture, save
 from PIL import Image
 from running import Ran, pack, run_here
@@ -434,18 +435,6 @@ def test_the_same_bytes_every_time(everything: Path, tmp_path: Path, to: str) ->
     assert changed <= {gone, "export.json", "metadata.jsonl", "README.md"}
 
 
-KILLED = """
-import pathlib, killed_child
-class Killer(killed_child.Killer):
-    "Kills at one step; of a shard that is synced, half is on the disk."
-    def _step(self, what):
-        if what.startswith("{event} ") and "/{name}.tmp" in what:
-            self._left = 0
-            super()._step(what)
-Killer(pathlib.Path("{out}"), 1, "{event}" == "fsync", pathlib.Path("{out} words")).install()
-"""
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL")
 @pytest.mark.parametrize("to", TARGETS)
 def test_a_killed_export_goes_on(forks: Forks, tmp_path: Path, to: str) -> None:
@@ -456,20 +445,19 @@ def test_a_killed_export_goes_on(forks: Forks, tmp_path: Path, to: str) -> None:
     whole, out = files_of(exported(to, store, tmp_path / "whole", *options)), tmp_path / "out"
     shards = sorted(name for name in whole if name.endswith((".tar", ".parquet", ".png")))
     assert len(shards) > 5
-    before: dict[str, Any] = {}
+    earlier: dict[str, Any] = {}
     for killed in (0, 4):
         event, name = ("os.rename", f"{killed}.image") if to == "files" else ("fsync", shards[killed])
-        ran = forks.command(
-            "export", "-q", "--to", to, *options, store, out, before=KILLED.format(event=event, name=name, out=out)
-        )
+        before = killing(event, f"/{name}.tmp", out, torn=event == "fsync")
+        ran = forks.command("export", "-q", "--to", to, *options, store, out, before=before)
         assert ran.code == -9, ran
         if to != "files":
             assert (out / ".rawpack" / f"{name}.tmp").stat().st_size < len(whole[name])
         done = {name: state for name, state in states_of(out).items() if name in shards}
         assert sorted(done) == shards[:killed]
         assert all((out / name).read_bytes() == whole[name] for name in done)
-        assert done.items() >= before.items()
-        before = done
+        assert done.items() >= earlier.items()
+        earlier = done
     assert not (out / "export.json").exists()
     assert files_of(exported(to, store, out, *options)) == whole
     assert states_of(out).items() >= done.items()

@@ -6,12 +6,10 @@ import itertools
 import json
 import os
 import pickle
-import random
 import re
 import shutil
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +19,8 @@ import numpy as np
 import pytest
 import xxhash
 from folders import files_of, flip, settled, states_of
-from forked import COMMAND, Forks
+from forked import Forks
+from killed_child import killing
 from pictures import picture, save
 from running import pack, run_here, stop_of
 
@@ -513,35 +512,23 @@ def test_classes_that_are_numbered_differently_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL")
 def test_a_set_that_is_killed_goes_on_where_it_was(tmp_path: Path, forks: Forks) -> None:
-    """SIGKILL at random moments, in the first split, between them, in the second: finished splits stay as they are, and
-    the set is that of an undisturbed run."""
-    source = many(tmp_path / "source", {"a": 350, "b": 350})
-    options = ("--size", "64", "--shard-size", "1", "--holdout", "val=0.4")
+    """SIGKILL before the set has its file, in the first split, between them, in the second: finished splits stay as
+    they are, and the set is that of an undisturbed run."""
+    source, sets, options = many(tmp_path / "source", {"a": 100, "b": 100}), tmp_path / "sets", ("--holdout", "val=0.4")
     undisturbed = settled(packed(source, tmp_path / "undisturbed", *options))
-    dice, sets, kills, finished = random.Random(5), tmp_path / "sets", 0, dict[str, Any]()
-    for after in (0, 3, 7, 8, None):
-        with forks.started(COMMAND, "pack", "--workers", int(after in (3, 8)), *options, source, sets) as run:
-            while after is not None and not run.ends_within(0):
-                done = len(list(sets.glob("*/shard-*")))
-                if done >= after and (after or (sets / "splits.json").exists()):
-                    time.sleep(dice.random() * 0.03)
-                    run.kill()
-                    break
-                time.sleep(0.002)
-            ran = run.wait()
-        assert ran.code in (0, -signal.SIGKILL), ran.err
-        kills += ran.code != 0
+    finished = dict[str, Any]()
+    for event, word in (
+        ("os.rename", "splits.json"), ("os.rename", "train/.rawpack/shard-00001"), ("os.mkdir", "sets/val"),
+        ("os.rename", "val/.rawpack/shard-00001"),
+    ):  # fmt: skip
+        ran = forks.command("pack", *SMALL, *options, source, sets, before=killing(event, word, sets))
+        assert ran.code == -signal.SIGKILL, (ran, word)
         assert states_of(sets).items() >= finished.items()
-        if (sets / "train" / "store.json").exists():
-            finished = {
-                name: state for name, state in states_of(sets).items() if name.startswith("train/") and "/." not in name
-            }
-            if ran.code and not (sets / "val" / "store.json").exists():
-                with pytest.raises(UnfinishedStoreError):
-                    Reader(sets, split="val")
-    assert kills >= 2
-    assert ran.out.count("is complete already") >= 1
-    assert settled(sets) == undisturbed
+        if event == "os.mkdir":
+            finished = {name: state for name, state in states_of(sets).items() if name.startswith("train/")}
+            with pytest.raises(UnfinishedStoreError):
+                Reader(sets, split="val")
+    assert settled(packed(source, sets, *options)) == undisturbed
 
 
 def test_all_splits_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,23 @@ class Killer:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class _AtOne(Killer):
+    """Kills before the first step of one kind at a path that has a word in it."""
+
+    def __init__(self, event: str, word: str, folder: Path, torn: bool) -> None:
+        super().__init__(folder, 0, torn, folder.with_name(f"{folder.name} words"))
+        self._event, self._word = event, word
+
+    def _step(self, what: str) -> None:
+        if what.startswith(f"{self._event} ") and self._word in what:
+            super()._step(what)
+
+
+def killing(event: str, word: str, folder: Path, torn: bool = False) -> str:
+    """What a process of its own runs first, to be killed before an event in a folder at a path with a word in it."""
+    return f"import killed_child as k\nk._AtOne({event!r}, {word!r}, k.Path({str(folder)!r}), {torn}).install()"
+
+
 def _below(path: Any, folder: int) -> Path:
     """A path, which may be relative to a folder that is open."""
     name = Path(os.fsdecode(path))
