@@ -162,7 +162,6 @@ def test_channels_that_may_come_first_are_asked_about(kind: str, tmp_path: Path)
     assert not (tmp_path / "store").exists()
 
 
-# ---------------------------------------------------------------------------------------------- keys
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "webdataset", "coco", "columns"])
 def test_a_key_that_comes_twice_is_refused(kind: str, tmp_path: Path) -> None:
     """With the key, where nobody named a column of keys."""

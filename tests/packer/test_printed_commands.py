@@ -64,9 +64,6 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Files], s
     return make
 
 
-# ---------------------------------------------------------------------------------------------- tables
-
-
 def test_a_row_without_its_image_is_counted(data: Callable[[Files], str]) -> None:
     """Where one of many images is gone, the command takes the classes of the others, and names the row."""
     rows = "".join(f"{i}.jpg,x\n" for i in range(12))
@@ -101,9 +98,6 @@ def test_no_command_is_guessed_for_a_table_that_is_not_understood(name: str, dat
         assert held(Path("alone")) == {name: (name[:3],) for name in BOTH}
 
 
-# ---------------------------------------------------------------------------------------------- plain lists
-
-
 def test_a_label_of_a_plain_list_contains_no_tab(data: Callable[[Files], str]) -> None:
     """The rest of the line is not one label: the line, the value and the cure are named, unless the label is declared
     to be all of it; numbers are an array."""
@@ -113,9 +107,6 @@ def test_a_label_of_a_plain_list_contains_no_tab(data: Callable[[Files], str]) -
     assert open_source(f"{path}/l.txt", fields=["label:str"])[1].fields["label"] == "n02\t7"
     write(Path(path), {"n.txt": "0.jpg\t1\t2\n"})
     assert open_source(f"{path}/n.txt")[0].fields["labels"].tolist() == [1, 2]
-
-
-# ---------------------------------------------------------------------------------------------- files per image
 
 
 def test_captions_in_class_folders_keep_their_classes(data: Callable[[Files], str]) -> None:
@@ -129,8 +120,6 @@ def test_captions_in_class_folders_keep_their_classes(data: Callable[[Files], st
     assert run_here("pack", *SMALL, *options, "x.tar", "store").code == 0
     assert held(Path("store"), "txt") == {name[:-4]: (name[:3], f"of {name}") for name in BOTH}
 
-
-# ---------------------------------------------------------------------------------------------- nested folders
 
 CUB = images("images/001.A/0.jpg", "images/002.B/1.jpg") | {
     "images.txt": "1 001.A/0.jpg\n2 002.B/1.jpg\n", "image_class_labels.txt": "1 1\n2 2\n", "classes.txt": "1 001.A\n",
@@ -154,9 +143,6 @@ def test_a_folder_that_holds_all_classes_is_no_class(source: str, data: Callable
     assert held(Path("all")) == {"images/001.A/0.jpg": ("001.A",), "images/002.B/1.jpg": ("002.B",)}
 
 
-# ---------------------------------------------------------------------------------------------- masks
-
-
 def test_folders_of_masks_after_their_images_are_no_classes(data: Callable[[Files], str]) -> None:
     """CamVid's trainannot next to train, and the like, become neither classes nor are they lost with splits."""
     names = [f"{split}{{}}/{split}{i}.png" for split in ("train", "val", "test") for i in range(3)]
@@ -167,8 +153,6 @@ def test_folders_of_masks_after_their_images_are_no_classes(data: Callable[[File
     assert not Path("sets").exists()
     assert len(open_source(path, "folder").info.classes or ()) == 6
 
-
-# ---------------------------------------------------------------------------------------------- of stores
 
 SAID = ("--workers", 0, "--size", 8)
 
