@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -135,31 +134,6 @@ def test_a_column_declared_as_images_holds_further_images(kind: str, tmp_path: P
     np.testing.assert_array_equal(pixels, pixels_of([("", others[1])])[0])
     with pytest.raises(UsageError, match="nothing"):
         opened(table, fields={"nothing": "image"})
-
-
-@pytest.mark.parametrize("kind", ["npz", "npy", "idx", "hdf5", "columns"])
-def test_channels_that_may_come_first_are_asked_about(kind: str, tmp_path: Path) -> None:
-    """In the same words, before anything is written; nothing else holds images as arrays whose axes are not known."""
-    images = np.zeros((5, 3, 24, 32), np.uint8)
-    path: Any = tmp_path / f"set.{ {'idx': 'gz', 'hdf5': 'h5'}.get(kind, kind) }"
-    if kind == "npz":
-        np.savez(path, image=images, label=np.arange(5))
-    elif kind == "npy":
-        np.save(path, images)
-    elif kind == "idx":
-        head = bytes([0, 0, 8, 4]) + np.array(images.shape, ">u4").tobytes()
-        path.write_bytes(gzip.compress(head + images.tobytes()))
-    elif kind == "hdf5":
-        with h5py.File(path, "w") as file:
-            file["image"] = images
-    else:
-        path = {"image": images}
-    words = (
-        r"seem to have their channels first, .*: \S*chw\S* moves them to the end, \S*hwc\S* keeps the axes as they are"
-    )
-    with pytest.raises(UsageError, match=rf"images of shape \(3, 24, 32\) {words}"):
-        rawpack_packer.pack(path, tmp_path / "store", workers=0)
-    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "webdataset", "coco", "columns"])

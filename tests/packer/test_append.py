@@ -272,10 +272,8 @@ def test_an_append_killed_at_any_step_leaves_the_old_store_or_the_new(forks: For
 FAILS = mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(errno.EIO, "Input/output error"))
 
 
-@pytest.mark.parametrize("then", ["append", "pack"])
-def test_a_half_append_can_be_dropped(tmp_path: Path, then: str) -> None:
-    """An append that failed at its end: --restart with another source leaves nothing of it, and every old file; so does
-    packing anew."""
+def test_a_half_append_can_be_dropped(tmp_path: Path) -> None:
+    """An append that failed at its end: --restart with another source leaves nothing of it, and every old file."""
     first, second = folder(tmp_path / "a", {"x": 5}), folder(tmp_path / "b", {"x": 70, "y": 1}, first=100)
     store = pack(first, tmp_path / "store", *SMALL)
     before = files_of(store)
@@ -283,14 +281,10 @@ def test_a_half_append_can_be_dropped(tmp_path: Path, then: str) -> None:
         assert "the same command resumes" in refused(second, store, code=1)
     ran = run_here("pack", *SMALL, first, store)
     assert (ran.code, "is complete already: 5 samples" in ran.out) == (0, True), ran
-    if then == "append":
-        third = folder(tmp_path / "c", {"x": 2}, first=500)
-        after = files_of(appended(third, store, "--restart"))
-        assert [name for name in before if after[name] != before[name]] == ["store.json"]
-        assert held(Reader(store)) == truth(first, third)
-    else:
-        pack(first, store, *SMALL, "--restart")
-        assert settled(store) == settled(pack(first, tmp_path / "fresh", *SMALL))
+    third = folder(tmp_path / "c", {"x": 2}, first=500)
+    after = files_of(appended(third, store, "--restart"))
+    assert [name for name in before if after[name] != before[name]] == ["store.json"]
+    assert held(Reader(store)) == truth(first, third)
     assert run_here("inspect", "--verify", store).code == 0
 
 
@@ -485,29 +479,6 @@ def test_a_sample_that_crashed_is_not_tried_in_this_process(tmp_path: Path) -> N
         mock.patch("rawpack_packer.job.append.prepare_item", side_effect=AssertionError),
     ):
         assert counted(write(False), store) == (0, 4, 1)
-
-
-def test_broken_lines_of_two_listings_are_two_rejects(tmp_path: Path) -> None:
-    """Both are line 3, and have no key: the second is counted and listed; a third time, it is as before."""
-
-    def listing(name: str, first: int) -> Path:
-        for i in range(first, first + 4):
-            save(tmp_path / name / f"{i}.png", picture(16, 16, i))
-        rows = ["path", *(f"{name}/{i}.png" for i in range(first, first + 4))]
-        rows[2] = ",,"
-        (tmp_path / f"{name}.csv").write_text("\n".join([*rows, ""]))
-        return tmp_path / f"{name}.csv"
-
-    store = pack(listing("a", 0), tmp_path / "store", "--size", 16, "--max-rejects", 1)
-    other = listing("b", 10)
-    with pytest.raises(PackError, match=r"1 of 4 images was rejected.*with max_rejects=1 resumes"):
-        counted(other, store)
-    done = rawpack_packer.append(other, store, max_rejects=1, workers=0)
-    assert (done.added, done.rejected, done.existing) == (3, 1, 0)
-    assert [(line["sample"], line["key"]) for line in rejects_of(store)] == [(1, "line 3"), (5, "line 3")]
-    with other.open("a") as file:
-        file.write("a/1.png\n")
-    assert counted(other, store) == (1, 4, 1)
 
 
 def test_a_mended_reject_of_another_split_stays_in_that(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 import shlex
 from collections import Counter
 from fractions import Fraction
@@ -183,19 +182,6 @@ def test_the_commands_leave_out_what_is_shown_and_no_more(
     none = curation_of(Reader(running.pack(tmp_path / "same", tmp_path / "store", "--curate", "--size", 64)))
     assert none is not None
     assert (none.extremes, [len(group) for group in none.groups]) == ([], [20])
-
-
-def test_the_page_shows_them(stores: Path, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2")
-    ran = running.run_here("inspect", "--html", tmp_path / "page.html", stores / "train")
-    assert ran.code == 0, ran
-    page = (tmp_path / "page.html").read_text()
-    titles = re.findall("<h2>(.*?)</h2>", page)
-    assert titles.index("Near duplicates") < titles.index("Leaks between splits") < titles.index("Darkest")
-    assert "4 images in 2 groups" in page
-    assert "1 image of this split is nearly the same in val" in page
-    running.pack(stores / "train", tmp_path / "plain")  # a source that is a store has the fields already
-    assert "phash" in Reader(tmp_path / "plain").fields
 
 
 @pytest.mark.parametrize(

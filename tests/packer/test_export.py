@@ -264,18 +264,9 @@ def test_tables_have_types_and_row_groups_and_leave_files_uncompressed(everythin
     with mock.patch("rawpack_packer.exporting.parquet._GROUP_BYTES", 4000):
         path = exported("parquet", everything, tmp_path / "out") / "train-00000-of-00001.parquet"
     schema, about = pq.read_schema(path), pq.ParquetFile(path).metadata
-    assert {field.name: str(field.type) for field in schema} == {
-        "image": "struct<bytes: binary, path: string>",
-        "key": "string",
-        "label": "int64",
-        "number": "int64",
-        "yes": "bool",
-        "half": "halffloat",
-        "vector": "fixed_size_list<element: fixed_size_list<element: float>[2]>[2]",
-        "boxes": "list<element: fixed_size_list<element: float>[4]>",
-        "words": "string",
-        "mask": "struct<bytes: binary, path: string>",
-    }
+    assert [str(schema.field(name).type) for name in ("image", "half", "boxes")] == [
+        "struct<bytes: binary, path: string>", "halffloat", "list<element: fixed_size_list<element: float>[4]>",
+    ]  # fmt: skip
     columns = [about.row_group(0).column(i) for i in range(about.row_group(0).num_columns)]
     plain = {column.path_in_schema for column in columns if column.compression == "UNCOMPRESSED"}
     assert plain == {"image.bytes", "mask.bytes"}

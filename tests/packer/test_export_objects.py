@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pictures import encoded, picture, save
+from pictures import picture, save
 from running import pack, run_here
 
 import rawpack_packer
@@ -122,19 +120,6 @@ def test_lists_with_a_value_for_each_box_follow_them(tmp_path: Path) -> None:
     for word in ("int64", "mask", "xyxy", "str[?]"):
         with pytest.raises(UsageError, match="per-box"):
             open_source(tmp_path / "in.jsonl", fields=["boxes:xyxy", f"flag:per-box:{word}"])
-
-
-def test_classes_name_the_boxes_of_a_table(tmp_path: Path) -> None:
-    """As those of a listing do: a class without a box is counted, and a box of no class is refused with its row."""
-    file = tmp_path / "a.parquet"
-    images = [encoded(picture(HEIGHT, WIDTH, i)) for i in range(3)]
-    pq.write_table(pa.table({"image": images, "boxes": [[[1.0, 2.0, 9.0, 8.0, one]] for one in (0.0, 2.0, 0.0)]}), file)
-    info = open_source(file, fields=["boxes:xyxy"], classes=["a", "b", "c"]).info
-    assert (info.classes, info.empty_classes) == (("a", "b", "c"), ("b",))
-    with pytest.raises(UsageError, match=r"column boxes, row 1: 2 is the class of a box; there are 2 classes"):
-        open_source(file, fields=["boxes:xyxy"], classes=["a", "b"])
-    with pytest.raises(UsageError, match=r"has no column of labels"):
-        open_source(file, fields=["boxes:float32[?,5]"], classes=["a", "b", "c"])
 
 
 @pytest.mark.parametrize("target", ["files", "parquet"])

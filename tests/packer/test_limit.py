@@ -47,13 +47,3 @@ def test_archives_and_datasets_take_it_too(photos: Path, tmp_path: Path) -> None
     images = np.arange(6, dtype=np.uint8).reshape(6, 1, 1, 1) * np.ones((1, 8, 8, 3), np.uint8)
     rawpack_packer.pack({"image": images}, tmp_path / "array", limit=3, workers=0)
     assert [int(sample["image"].max()) for sample in Reader(tmp_path / "array")] == [0, 2, 4]
-
-
-@pytest.mark.usefixtures("looked_through_here")
-def test_some_frames_of_videos_are_appended_as_another_video(tmp_path: Path) -> None:
-    """Its number is none that a video of the store has."""
-    for name in ("a/x.mp4", "b/y.mp4"):
-        encode(tmp_path / name, "libx264", 4)
-    rawpack_packer.pack(tmp_path / "a", tmp_path / "store", workers=0, size=8)
-    rawpack_packer.append(tmp_path / "b", tmp_path / "store", workers=0, limit=2)
-    assert Reader(tmp_path / "store").column("video").tolist() == [0, 0, 0, 0, 1, 1]

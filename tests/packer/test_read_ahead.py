@@ -16,10 +16,7 @@ import pytest
 from pictures import picture, save
 from reading import descriptors
 
-from rawpack_packer.part import PartTask
-from rawpack_packer.part.pieces import ReadAhead, _file_system, make_piece, starts
-from rawpack_packer.recipe import make_recipe
-from rawpack_packer.recipe.fields import store_fields
+from rawpack_packer.part.pieces import ReadAhead, _file_system
 from rawpack_packer.sources import Samples, open_source
 from rawpack_packer.sources.archives import tar as headers
 from rawpack_packer.sources.archives.tar import read_headers_ahead
@@ -85,17 +82,6 @@ def test_large_files_are_asked_for_a_few_at_a_time(tmp_path: Path, asked: list[t
         asked[:] = [(name, size) for name, size in asked if size <= 8 << 20]
     assert seen == [3, 4, 5, 5, 5, 7, 7, 7]
     assert dict(asked)["5.jpg"] == 8 << 20
-
-
-def test_a_helper_asks(tmp_path: Path, asked: list[tuple[str, int]]) -> None:
-    """What is prepared for another worker is asked for too, and no more than that."""
-    names = folder(tmp_path / "source", 100)
-    source, recipe = open_source(tmp_path / "source"), make_recipe(format="lmdb", size="64")
-    (tmp_path / "store" / ".rawpack").mkdir(parents=True)
-    task = PartTask(0, 0, source.part(0, 100), recipe, store_fields(recipe, source), str(tmp_path / "store"), token="t")
-    assert make_piece(task, starts(task)[3])
-    first = starts(task)[3]
-    assert [name for name, _ in asked] == names[first + 1 : first + starts(task).step]
 
 
 def test_files_that_would_be_read_twice_are_not_asked_for(

@@ -330,17 +330,6 @@ def test_a_store_is_compared_before_its_source_is_fetched(server: Server, tmp_pa
     assert "and the source differs: its files, their times or their order" in ran.err
 
 
-def test_a_field_that_no_sample_has(server: Server, tmp_path: Path) -> None:
-    """It is refused once the first shard is there, and a line says what stays for the next run, which uses it."""
-    ran = packed_here(TRAIN, tmp_path / "store", "--field", "nosuch")
-    assert ran.code == 2
-    assert "--field 'nosuch': no sample of s3://bucket/train-000.tar has a member .nosuch, only .jpg, .cls" in ran.err
-    assert "B that were fetched stay in " in ran.err
-    assert server.asked("train-") == server.asked("train-000") == 1
-    assert packed_here(TRAIN, tmp_path / "store").code == 0
-    assert server.asked("train-") == SHARDS
-
-
 # ---------------------------------------------------------------------------------------------- what a person sees
 
 
