@@ -372,16 +372,6 @@ def image(root: Path, broken: bool) -> Path:
     return path
 
 
-def beside(root: Path, broken: bool) -> Path:
-    photos(root / "set" / "images")
-    (root / "set" / "labels").mkdir(exist_ok=True)
-    for i in IMAGES:
-        word = "x" if broken and i == BAD else "0.5"
-        (root / "set" / "labels" / f"{i}.txt").write_text(f"0 0.5 {word} 0.5 0.5\n")
-    (root / "set" / "data.yaml").write_text("path: .\ntrain: images\nval: images\nnames: [a]\n")
-    return root / "set"
-
-
 def archive(root: Path, broken: bool) -> Path:
     """The bad member is as large as the good one, and no member has a time."""
     members: dict[str, bytes | str] = {f"{i}.png": encoded(picture(16, 16, i)) for i in IMAGES}
@@ -401,7 +391,7 @@ def in_memory(_root: Path, broken: bool) -> list[dict[str, Any]]:
 MENDED: dict[str, Callable[[Path, bool], Any]] = {
     "cell": partial(lines, bad="2.png,two"),
     "line without a key": partial(lines, bad=",,,"),
-    "image": image, "annotation": beside, "archive": archive, "dataset": in_memory,
+    "image": image, "archive": archive, "dataset": in_memory,
 }  # fmt: skip
 
 

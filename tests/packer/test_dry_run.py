@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import tempfile
 import time
@@ -20,10 +19,8 @@ from troubled import die, opening
 
 from rawpack import Reader
 from rawpack.system.machine import cpus
-from rawpack_packer import text
 
 COUNT = 100
-SIZED_AND_NOT = (("memmap", "128"), ("hdf5", "keep"), ("hdf5-gzip", "128"))
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +46,10 @@ def planned(*args: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("layout", "size"),
-    [
-        *(("memmap", "keep"), ("hdf5", "128"), ("hdf5-gzip", "keep"), ("lmdb", "128"), ("lmdb", "keep")),
-        *(pytest.param(*one, marks=pytest.mark.soak) for one in SIZED_AND_NOT),
-    ],
+    [("memmap", "keep"), ("hdf5", "128"), ("hdf5-gzip", "keep"), ("lmdb", "128"), ("lmdb", "keep")],
 )
 def test_a_dry_run_knows_what_the_run_will_take(source: Path, tmp_path: Path, layout: str, size: str) -> None:
-    """Samples, rejects among those tried, and bytes within a tenth of what the store then has; nothing is written. In
-    an ordinary run, of each layout of raw pixels with one size or none."""
+    """Samples, rejects among those tried, and bytes within a tenth of what the store then has; nothing is written."""
     options = ["--workers", 0, "--size", size, *FORMATS[layout], source, tmp_path / "store"]
     plan = planned(*options)
     assert list(tmp_path.iterdir()) == []
@@ -79,22 +72,6 @@ def test_the_time_is_that_of_the_samples_tried(source: Path, tmp_path: Path) -> 
             cores = max(1, min(workers, cpus()))
             assert plan["seconds"] - plan["start_s"] >= COUNT * 0.01 / cores
             assert (plan["cores"], plan["start_s"] > 0) == (cores, workers > 0)
-
-
-def test_a_dry_run_says_whether_the_store_stays_in_memory(source: Path, tmp_path: Path) -> None:
-    """And if not, what a store of JPEG files takes; a store that has them already names no other."""
-    args = ("pack", "--dry-run", "--workers", 0, "--size", 64, source, tmp_path / "store")
-    store = COUNT * (64 * 64 * 3 + 100)
-    half = store // 2
-    for free, options, said in (
-        (store, (), f"memory fits into the {text.size(store)} that is available here"),
-        (half, (), f"does not fit into the {text.size(half)} that is available here: epochs read from the disk; "
-         r"--format lmdb takes about \S+ kB, and fits"),
-        (50_000, (), r"--format lmdb takes about \S+ kB, and does not fit either"),
-        (1000, ("--format", "lmdb"), "read from the disk time"),
-    ):  # fmt: skip
-        with mock.patch("rawpack.system.machine.available_memory_bytes", return_value=free / 0.9):
-            assert re.search(said, " ".join(run_here(*args, *options).out.split()))
 
 
 def test_raw_pixels_of_full_size_are_called_large(source: Path, tmp_path: Path) -> None:

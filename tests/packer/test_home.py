@@ -26,19 +26,14 @@ from rawpack_packer.cli import cli
 NO_PATHS = {
     "address", "array", "batch", "batches", "begin", "budget", "cache_bytes", "check", "chunk", "classes", "cold",
     "color", "columns", "compression", "crop", "curate", "depth", "disk", "drop_last", "end", "engine",
-    "engine_timeout",
-    "episodes", "every", "fast", "field", "fields", "fit", "format", "fps", "frame_step", "group_by", "holdout", "host",
-    "image",
-    "image_column", "image_size", "interpolation", "jpeg_tables", "keep_labels", "label_depth",
-    "key_column", "key_pattern", "keys",
-    "kind", "label_column", "length",
-    "limit", "max_frames", "max_pixels", "max_rejects",  "memory", "names", "numbered", "other_libraries",
-    "options", "path_column", "per_class", "port",
-    "prefix", "preload", "progress", "quality", "reader", "quick", "restart", "rounds", "rows",
+    "engine_timeout", "episodes", "every", "fast", "field", "fields", "fit", "format", "fps", "frame_step", "group_by",
+    "holdout", "host", "image", "image_column", "image_size", "interpolation", "jpeg_tables", "keep_labels",
+    "key_column", "key_pattern", "keys", "kind", "label_column", "label_depth", "length", "limit", "max_frames",
+    "max_pixels", "max_rejects", "memory", "names", "numbered", "options", "other_libraries", "path_column",
+    "per_class", "port", "prefix", "preload", "progress", "quality", "quick", "reader", "restart", "rounds", "rows",
     "say", "seconds", "seed", "shard_size", "size", "skip_existing", "skip_unknown", "skip_unreadable", "source_kind",
-    "split", "split_by", "splits", "stale_copies", "start", "state",
-    "storage_options", "strict", "subsampling", "target",
-    "tick", "timeout", "to", "transform", "verify", "where", "workers",
+    "split", "split_by", "splits", "stale_copies", "start", "state", "storage_options", "strict", "subsampling",
+    "target", "tick", "timeout", "to", "transform", "verify", "where", "workers",
 }  # fmt: skip
 """Parameters that are no paths, by their names; so is `classes`, where its type has no PathLike."""
 PATH_TYPE = re.compile(r"\b(PathLike|Path|Named|Data|StorePath)\b")
