@@ -118,15 +118,11 @@ def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest
     assert not [row for row in found["rows"] if "error" in row]
     by = {row["measure"]: row for row in found["rows"] if not row.get("limit")}
     assert by["read"]["images_per_s"] > 0
-    assert by["recipe"]["images_per_s"] > 0
     assert by["recipe_check"] == by["recipe_check"] | {"missing": 0, "repeated": 0, "wrong": 0, "samples": 128}
-    assert by["read"]["memory_bytes"] > 0
     for measure in ("check", "kill_worker", "resume"):
         assert (by[measure]["delivered"], by[measure]["missing"], by[measure]["repeated"]) == (128, 0, 0)
-    assert by["check"]["wrong"] == 0
     assert by["kept"] == by["kept"] | {"kept": 16, "changed": 0}
     assert by["killed_packer"]["after"]["missing"] == 0
-    assert found["machine"]["cpus"] >= 1
     assert not (tmp_path / "work").exists()
     assert not (tmp_path / "home").exists()
 
