@@ -39,9 +39,11 @@ from webdataset import tariterators
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
 from rawpack.system import writing
+from rawpack.transforms import CenterCrop
 from rawpack_packer.exporting.target import Names, check_names
 from rawpack_packer.exporting.webdataset import escaped
 from rawpack_packer.job import NoProgress
+from rawpack_packer.sources import open_source
 
 ALL = [
     {
@@ -560,3 +562,101 @@ def test_shards_are_named_after_the_split_that_a_store_is(tmp_path: Path) -> Non
         "one/val-000000.tar", "table/dev-00000-of-00001.parquet", "all/train/train-000000.tar",
         "all/val/val-000000.tar",
     }  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------- boxes
+
+FOLLOW = ("boxes:xyxy[5]", "annotation_id:int64[?]", "area:float64[?]", "polygons:float32[?,4]")
+CROP = "20,10,30,25"
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of COCO's boxes, with ids, areas and outlines; some are outside of the crop, and none is a hen."""
+    folder = tmp_path_factory.mktemp("objects")
+    boxes = [(0, 2, 3), (0, 25, 12), (0, 30, 20), (1, 1, 1), (1, 40, 20), (3, 22, 15), (3, 0, 30)]
+    for i in range(4):
+        save(folder / f"in/{i}.png", picture(40, 60, i))
+    annotations = [
+        {"id": 100 + n, "image_id": i, "category_id": 5 + n % 2, "bbox": [x, y, 8, 5], "area": n / 4, "iscrowd": 0,
+         "segmentation": [[x, y, x + 8, y, x, y + 5]]}
+        for n, (i, x, y) in enumerate(boxes)
+    ]  # fmt: skip
+    images = [{"id": i, "file_name": f"{i}.png"} for i in range(4)]
+    categories = [{"id": 5 + k, "name": name} for k, name in enumerate(["owl", "ant", "hen"])]
+    tree = {"images": images, "annotations": annotations, "categories": categories}
+    (folder / "in/all.json").write_text(json.dumps(tree))
+    return pack(folder / "in/all.json", folder / "store", "--size", "keep")
+
+
+def following(store: Path) -> dict[str, dict[str, Any]]:
+    """Boxes and what follows them, by the key without the extension."""
+    names = [one.partition(":")[0] for one in FOLLOW]
+    return {Path(one["key"]).stem: {name: one[name].tolist() for name in names} for one in Reader(store)}
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("to", TARGETS)
+def test_what_follows_boxes_leaves_with_them_after_an_export(
+    objects: Path, tmp_path: Path, to: str, typed: bool
+) -> None:
+    """A crop of what was exported loses the same boxes, numbers and outlines as a crop of the store, whether or not the
+    user says what types they have. Names of classes stay, also that of no box."""
+    out, options = exported(to, objects, tmp_path / "out"), list[str]()
+    for word in FOLLOW if typed else [one.partition(":")[0] for one in FOLLOW] if to == "webdataset" else ():
+        options += ["--field", f"json.{word}" if to == "webdataset" else word]
+    source = out / "metadata.jsonl" if to == "files" else out
+    whole = pack(source, tmp_path / "again", "--size", "keep", *options)
+    assert following(whole) == following(objects)
+    cut = pack(source, tmp_path / "cut", "--size", "keep", "--crop", CROP, *options)
+    assert run_here("convert", "-q", "--size", "keep", "--crop", CROP, objects, tmp_path / "convert").code == 0
+    assert following(cut) == following(tmp_path / "convert") != following(objects)
+    if to != "webdataset":
+        assert Reader(cut).classes == ("owl", "ant", "hen")
+
+
+def test_lists_with_a_value_for_each_box_follow_them(tmp_path: Path) -> None:
+    """In anybody's table: `flag` has as many values as there are boxes in each row; `other` has not. Where all images
+    have as many boxes, so that a list shows nothing, `per-box:` says it."""
+    rows: list[dict[str, Any]] = [
+        {"boxes": [[1, 2, 9, 8, 0], [30, 20, 40, 30, 1]], "flag": [7, 8], "other": [1]},
+        {"boxes": [], "flag": [], "other": [2, 3]},
+        {"boxes": [[25, 20, 40, 30, 1]], "flag": [9], "other": [4]},
+    ]
+    for i in range(3):
+        save(tmp_path / f"{i}.png", picture(40, 60, i))
+    lines = [json.dumps({"path": f"{i}.png", **row}) for i, row in enumerate(rows)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    (tmp_path / "one.jsonl").write_text(lines[0])
+    options = ["--size", "keep", "--crop", "20,10,40,30", "--field", "boxes:xyxy"]
+    for name, flag, flags in (
+        ("in", [], [[8], [], [9]]),
+        ("in", ["--field", "flag:array:int64[?]"], [[7, 8], [], [9]]),
+        ("one", ["--field", "flag:per-box:int64[?]"], [[8]]),
+    ):
+        reader = Reader(pack(tmp_path / f"{name}.jsonl", tmp_path / f"{name} {flag}", *options, *flag))
+        assert [one["flag"].tolist() for one in reader] == flags
+        assert [one["other"].tolist() for one in reader] == [[1], [2, 3], [4]][: len(flags)]
+    for word in ("int64", "mask", "xyxy", "str[?]"):
+        with pytest.raises(UsageError, match="per-box"):
+            open_source(tmp_path / "in.jsonl", fields=["boxes:xyxy", f"flag:per-box:{word}"])
+
+
+@pytest.mark.parametrize("target", ["files", "parquet"])
+def test_a_list_that_happens_to_be_as_long_stays_as_it_was(target: str, tmp_path: Path) -> None:
+    """Points that follow no boxes do not begin to do so, though each image has as many of them as boxes."""
+    points = [np.arange(2 * (i % 3), dtype=np.float32).reshape(-1, 2) for i in range(6)]
+    data = [
+        {"image": picture(32, 32, i), "boxes": np.full((i % 3, 5), [[1, 1, 4, 4, 0]], np.float32), "points": points[i]}
+        for i in range(6)
+    ]
+    rawpack_packer.pack(data, tmp_path / "a", fields={"boxes": "xyxy", "points": "float32[?,2]"}, workers=0)
+    rawpack_packer.export(tmp_path / "a", tmp_path / "out", to=target, workers=0)  # type: ignore[arg-type]
+    source = tmp_path / "out" / "metadata.jsonl" if target == "files" else tmp_path / "out"
+    rawpack_packer.pack(source, tmp_path / "b", size="keep", workers=0)
+    reader = Reader(tmp_path / "b")
+    batch = next(iter(reader.batches(6, fields=["image", "points"], transform=[CenterCrop(8)], workers=0)))
+    assert [given.tolist() for given in batch["points"]] == [one.tolist() for one in points]
+    assert {name: one.follows for name, one in reader.fields.items()} == {
+        name: one.follows for name, one in Reader(tmp_path / "a").fields.items()
+    }

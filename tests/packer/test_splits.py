@@ -1,4 +1,7 @@
-"""`rawpack pack --splits`, `--holdout` and `--split-by`: which samples come into which store, and how a set is read."""
+"""`rawpack pack --splits`, `--holdout` and `--split-by`: which samples come into which store, and how a set is read.
+
+`--limit`: some samples of a source.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import re
 import shutil
 import signal
 import sys
+import tarfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -536,3 +540,36 @@ def test_all_splits_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         packed(tmp_path / "root" / name, tmp_path / name)
     assert "has 50 kB free" in stop_of(*args)
     assert not (tmp_path / "sets").exists()
+
+
+# ---------------------------------------------------------------------------------------------- some of a source
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten images in two classes."""
+    return folder(tmp_path_factory.mktemp("limit") / "photos", {"a": 5, "b": 5})
+
+
+@pytest.mark.parametrize("limit", [1, 3, 99])
+def test_samples_are_evenly_spaced(photos: Path, tmp_path: Path, limit: int) -> None:
+    """Sample k of N is at k/N of the source; a limit above the count takes all. Another limit is another store."""
+    store = packed(photos, tmp_path / "store", "--limit", limit)
+    every = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+    taken = min(limit, len(every))
+    reader = Reader(store)
+    assert reader.column("key") == [every[k * len(every) // taken] for k in range(taken)]
+    assert reader.classes == ("a", "b")
+    assert "the options of the source differ" in refused(photos, store, "--limit", 5)
+
+
+def test_archives_and_datasets_take_it_too(photos: Path, tmp_path: Path) -> None:
+    """The same samples of a tar as of its folder; of an array, rows."""
+    with tarfile.open(tmp_path / "photos.tar", "w") as archive:
+        for path in sorted(photos.rglob("*.png")):
+            archive.add(path, path.relative_to(photos))
+    store = packed(tmp_path / "photos.tar", tmp_path / "store", "--limit", 4)
+    assert Reader(store).column("key") == ["a/000.png", "a/002.png", "b/000.png", "b/002.png"]
+    images = np.arange(6, dtype=np.uint8).reshape(6, 1, 1, 1) * np.ones((1, 8, 8, 3), np.uint8)
+    rawpack_packer.pack({"image": images}, tmp_path / "array", limit=3, workers=0)
+    assert [int(sample["image"].max()) for sample in Reader(tmp_path / "array")] == [0, 2, 4]
