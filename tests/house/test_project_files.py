@@ -62,14 +62,6 @@ def test_the_matrix_has_the_pythons_that_are_promised() -> None:
     assert "(untested)" in jobs["macos"]["name"]
 
 
-def test_the_citation_is_of_this_version_and_of_nobody_in_particular() -> None:
-    """What Citation File Format 1.2 demands, with the version, license and authors of pyproject.toml."""
-    cited = loaded(ROOT / "CITATION.cff")
-    assert {"cff-version", "message", "title", "authors"} <= set(cited)
-    assert (str(cited["version"]), cited["license"]) == (PROJECT["version"], PROJECT["license"])
-    assert cited["authors"] == PROJECT["authors"] == [{"name": "The rawpack developers"}]
-
-
 def test_no_address_is_invented() -> None:
     """While no public address is known, there is none of ours: `scripts/release` asks for them."""
     if "urls" in PROJECT:

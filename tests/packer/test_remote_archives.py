@@ -246,31 +246,6 @@ def test_a_missing_object_is_said_to_be_missing(server: Server, root: str, tmp_p
         assert words in ran.err
 
 
-@pytest.mark.parametrize(
-    ("root", "files", "name"),
-    [
-        ("http", "photos", "set/a-0000{}-of-00004.tar"),
-        ("s3", "rows-0", "set/a_{}_of_4.parquet"),
-        ("s3", "x.tfrecord-", "set/a.tfrecord-0000{}-of-00004"),
-    ],
-    indirect=["root"],
-)
-def test_a_missing_shard_of_a_pattern_is_a_stop(
-    server: Server, archives: Path, root: str, tmp_path: Path, files: str, name: str
-) -> None:
-    """By the numbers that names count, whatever is packed; the command that is printed names all that is there."""
-    first = int("parquet" in name)
-    there = [name.format(first), name.format(first + 3)]
-    server.put_folder("bucket", dict.fromkeys(there, next(archives.glob(f"{files}*")).read_bytes()))
-    server.files["bucket/set/"] = "".join(f'<a href="{one.partition("/")[2]}">x</a>' for one in there).encode()
-    asked, lost = f"{root}/{name.replace('0000{}', '*').replace('{}', '*')}", name.format(first + 1)[4:]
-    ran = run_here("pack", "--workers", 0, asked, tmp_path / "store")
-    assert (ran.code, (tmp_path / "store").exists()) == (2, False), ran
-    assert f"{asked} has no {lost} and 1 more, which the names of the other files count" in ran.err
-    command = shlex.split(re.findall("`rawpack (pack [^`]+)`", ran.err)[-1])
-    assert command[:-1] == ["pack", "::".join(f"{root}/{one}" for one in there)]
-
-
 def test_a_url_that_says_nothing_of_an_archive(server: Server, tmp_path: Path) -> None:
     """It is not fetched to see what it is; a kind that is named is opened. An index of nothing says nothing. On a
     machine without what fetches files, that is named first."""

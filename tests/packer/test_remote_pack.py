@@ -282,15 +282,3 @@ def test_where_it_cannot_be_packed_to(server: Server, arrays: Path) -> None:
         rawpack_packer.pack(str(arrays), URL, workers=0, storage_options=options)
     assert "sesame" not in str(raised.value)
     assert server.files == before
-
-
-def test_large_files_come_in_parts(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shard that is larger than one upload takes is uploaded in parts, and is whole behind the URL."""
-    if not hasattr(pytest.importorskip("s3fs.core"), "calculate_chunksize"):
-        pytest.skip("this version of s3fs uploads parts of 50 MB, which a test would take long to fill")
-    monkeypatch.setattr("s3fs.core.calculate_chunksize", lambda size, chunksize=None: 100_000)
-    images = np.random.default_rng(2).integers(0, 256, (8, 128, 128, 3)).astype(np.uint8)
-    rawpack_packer.pack(images, URL, workers=0)
-    assert server.asked("shard-00000", "POST") == 2
-    reader: Any = Reader(URL)
-    assert all(np.array_equal(reader[i]["image"], images[i]) for i in (0, 3, 7))
