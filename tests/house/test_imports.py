@@ -119,15 +119,6 @@ def test_the_public_names_are_these() -> None:
     assert sorted(dir(rawpack)) == sorted([*rawpack.__all__, *modules, "__version__"])
 
 
-def test_modules_are_loaded_when_they_are_asked_for() -> None:
-    """`import rawpack` is enough for `rawpack.transforms.Normalize`, and loads no such module before."""
-    names = {"rawpack.transforms.Normalize": "rawpack.transforms", "rawpack.Weighted": "rawpack.order.from_column"}
-    assert not loaded_by(BARE) & {*names.values()}
-    assert loaded_by("\n".join(["import rawpack", *names])) >= {*names.values()}
-    assert rawpack.transforms.Normalize in vars(rawpack.transforms).values()
-    assert len({*dir(rawpack.transforms)}) == len(dir(rawpack.transforms)), "a loaded step is listed once"
-
-
 def test_the_packer_is_loaded_when_it_is_asked_for() -> None:
     """`rawpack.pack` is the packer's function, and nothing of the packer is loaded before."""
     assert rawpack.pack is api.pack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weigh
 from rooms import ROOT
-from weigh import Entry, Weight, differences, place_of, renewed, weights, written
+from weigh import differences, place_of, renewed, weights, written
 
 from rawpack_packer.sources import KINDS
 
@@ -21,16 +21,3 @@ def test_what_is_written_is_what_the_code_weighs() -> None:
         module = str(kind.open).partition(":")[0].replace(".", "/")
         path = ROOT / "packer" / "rawpack_packer" / "sources" / f"{module}.py"
         assert place_of(path if path.exists() else path.with_suffix("") / "__init__.py") in weighed
-
-
-def test_what_rose_needs_a_reason_and_what_fell_is_written() -> None:
-    """Each is told with its place and figures, also a place that is new or gone."""
-    before = {"a": Entry(Weight(10, 2)), "b": Entry(Weight(10, 2)), "c": Entry(Weight(5)), "d": Entry(Weight(5))}
-    now = {"a": Weight(9, 3), "b": Weight(9, 2), "d": Weight(5), "e": Weight(1)}
-    wrong = differences(now, before)
-    assert [line.partition(":")[0] for line in wrong] == ["a", "b", "c", "e"]
-    assert "names 2 -> 3, lines 10 -> 9: make it lighter" in wrong[0]
-    assert ["--reason" in line for line in wrong] == [True, False, False, True]
-    text = renewed(now, before, 'resume of "x"')
-    assert differences(now, written(text)) == []
-    assert renewed(now, written(text)) == text

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from measuring import processes
 from pictures import picture, save
 
 COMPARE = Path(__file__).resolve().parents[2] / "scripts" / "compare"
@@ -141,23 +140,3 @@ def test_a_folder_with_other_files_is_not_deleted(
         runpy.run_path(str(COMPARE), run_name="__main__")
     assert "data contains other files" in capsys.readouterr().err
     assert [*tmp_path.rglob("*.jpg")] == [precious]
-
-
-def test_a_measured_process_leaves_no_other_behind(tmp_path: Path) -> None:
-    """A child that a system leaves running ends with the measurement, and one that takes too long is said to hang."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    child = f"import time; held = open({str(fifo)!r}, 'w'); print(1, flush=True); time.sleep(600)"
-    parent = (
-        f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE);"
-        "child.stdout.readline(); print('noise'); print('{}')"
-    )
-    (tmp_path / "work").mkdir()
-    assert processes.output([sys.executable, "-c", parent], tmp_path / "work", last=True) == "{}"
-    os.set_blocking(reading, True)
-    # Nobody can write to it any more.
-    assert os.read(reading, 1) == b""
-    os.close(reading)
-    with pytest.raises(processes.CallFailedError, match="hangs"):
-        processes.output([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "work", 0.2)

@@ -76,6 +76,7 @@ def test_what_types_say_is_what_is_taken() -> None:
     for name in ("fit", "interpolation", "color", "check", "subsampling"):
         also = TABLE[name].also
         assert words_in(hints[name]) == {also.get(word, word) for word in words_in(entries[name].type)}, name
+    assert parse_options({"interpolation": "bicubic"})["interpolation"] == "cubic"
     assert set(derive.PREFIXES) == set(get_args(derive.Prefix))
 
 
@@ -237,16 +238,3 @@ def test_a_value_of_any_type_is_taken_or_refused(name: str) -> None:
             parse_options({**made_for, name: value})
     with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
         parse_options({**made_for, name: object()})
-
-
-def test_interpolations_have_the_names_that_transforms_have(tmp_path: Path) -> None:
-    """As well as the ones that manifests have; stores have the same bytes either way, and messages the names of
-    transforms."""
-    images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3)).astype(np.uint8)
-    done = [
-        rawpack_packer.pack(images, tmp_path / name, size=4, interpolation=name, workers=0)  # type: ignore[arg-type]
-        for name in ("bicubic", "cubic")
-    ]
-    assert done[0].digest == done[1].digest
-    assert '"cubic"' in (tmp_path / "bicubic" / "store.json").read_text()
-    assert "interpolation bicubic" in run_here("inspect", tmp_path / "cubic").out

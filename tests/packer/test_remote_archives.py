@@ -182,7 +182,7 @@ def test_other_commands_take_urls(server: Server, archives: Path, tmp_path: Path
 @pytest.fixture
 def sets(server: Server, root: str) -> str:
     """The URL of the bucket, which has these folders too."""
-    for name in (*SETS, "mds/splits/train", "litdata/dicts", "lerobot/v21/arms"):
+    for name in (*SETS, "lerobot/v21/arms"):
         server.put_folder(f"bucket/{name}", files_of(FIXTURES / name))
     return root
 
@@ -214,18 +214,6 @@ def test_each_video_is_fetched_once(server: Server, sets: str, tmp_path: Path) -
     pack(url, tmp_path / "far", "--columns", "observation.images.top,action")
     assert [server.asked(f"top/episode_{k:06d}.mp4") for k in range(5)] == [1] * 5
     assert server.asked("observation.images.wrist") == 0
-
-
-@pytest.mark.parametrize("name", ["mds/splits/train", "litdata/dicts"])
-def test_a_shard_that_was_not_uploaded(server: Server, sets: str, name: str, tmp_path: Path) -> None:
-    """It is said to be missing, with its URL and the index that names it, and not to be damaged."""
-    root = f"{sets}/{name}"
-    shard = max(path.name for path in (FIXTURES / name).iterdir() if path.name != "index.json")
-    del server.files[f"bucket/{name}/{shard}"]
-    server.files[f"bucket/{name}/{shard}/part"] = b"of 1 byte"
-    ran = run_here("pack", f"{root}/index.json", tmp_path / "store")
-    said = f"rawpack: there is no file {root}/{shard}: {root}/index.json names it: copy it too"
-    assert (ran.code, said in ran.err) == (2, True), ran.err
 
 
 # ---------------------------------------------------------------------------------------------- what is missing
