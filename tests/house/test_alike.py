@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from every_kind import OTHERS, SIDE, TABLES, Files, made, pictures, pixels_of, png, rows_of_hdf5
 from folders import rejects_of
@@ -99,22 +97,6 @@ def test_a_column_that_is_missing_is_named(kind: str, option: str, tmp_path: Pat
         words = "--label-column nothing names a column of --labels-file"
     with pytest.raises(UsageError, match=words):
         opened(source, **{option: "nothing"})
-
-
-@pytest.mark.parametrize("kind", ["parquet", "hdf5"])
-def test_of_several_columns_that_may_be_images_one_called_image_is(kind: str, tmp_path: Path) -> None:
-    """Without such a name, the user is asked."""
-    images = pictures("0.png", "1.png")
-    others = [data for _, data in images] if kind == "parquet" else list(pixels_of(images))
-    table = TABLES[kind](tmp_path, {"left": others}, images)
-    assert len(opened(table)) == 2
-    if kind == "parquet":
-        pq.write_table(pq.read_table(table).rename_columns({"image": "middle"}), table)
-    else:
-        with h5py.File(table, "r+") as file:
-            file.move("image", "middle")
-    with pytest.raises(UsageError, match=r"(?s)several columns of images.*(left.*middle|middle.*left)"):
-        opened(table)
 
 
 @pytest.mark.parametrize("kind", TABLES)

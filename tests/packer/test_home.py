@@ -147,19 +147,6 @@ def test_without_a_home_folder_the_error_says_so(monkeypatch: pytest.MonkeyPatch
         CacheFolder()
 
 
-def test_what_is_not_a_user_s_path_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A `~` in the lines of a listing or in the middle of a path is a letter like any other; a folder whose name begins
-    with it is reached by `./~name`."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("~odd/a/0.png", "~odd/b~/~1.png"):
-        save(tmp_path / name, picture(16, 16, 3))
-    (tmp_path / "list.csv").write_text("path,label\n~odd/a/0.png,1\n~odd/b~/~1.png,2\n")
-    for source, keys in (("./~odd", ["a/0.png", "b~/~1.png"]), ("list.csv", ["~odd/a/0.png", "~odd/b~/~1.png"])):
-        store = f"{source} packed"
-        rawpack.pack(source, store, size=16, workers=0)
-        assert list(Reader(store).column("key")) == keys
-
-
 # ---------------------------------------------------------------------------------------------- URLs
 
 IMAGES = np.arange(4 * 8 * 8 * 3, dtype=np.uint8).reshape(4, 8, 8, 3)
