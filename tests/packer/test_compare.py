@@ -81,19 +81,6 @@ def test_faults_are_counted(harness: Any, job: Any, order: list[int], within: li
     assert harness.check(job, system(harness, job, order, lambda images: images[within])).items() >= found.items()
 
 
-def test_batches_that_change_are_counted(harness: Any, job: Any) -> None:
-    """One buffer for all batches: all but the last that was kept have changed."""
-    buffer: list[Any] = []
-
-    def reuse(images: Any) -> Any:
-        if not buffer:
-            buffer.append(images.copy())
-        buffer[0][:] = images
-        return buffer[0]
-
-    assert harness.kept(job, system(harness, job, [*range(COUNT)], reuse)) == {"kept": 3, "changed": 2}
-
-
 @pytest.mark.heavy
 def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--quick: packs, reads and answers every question, with this Python in place of an environment."""

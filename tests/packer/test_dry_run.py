@@ -74,19 +74,6 @@ def test_the_time_is_that_of_the_samples_tried(source: Path, tmp_path: Path) -> 
             assert (plan["cores"], plan["start_s"] > 0) == (cores, workers > 0)
 
 
-def test_raw_pixels_of_full_size_are_called_large(source: Path, tmp_path: Path) -> None:
-    """By a dry run, and by packing before it begins: how many times the files, and what takes less. Not where the
-    images are scaled or stored as JPEG."""
-    args = ("--workers", 0, "--max-rejects", 2, source, tmp_path / "store")
-    files = sum(path.stat().st_size for path in source.iterdir())
-    factor = planned(*args, "--size", "keep")["store_bytes"] / files
-    words = f"{factor:.1f} times the files: --format lmdb with --quality keep keeps the JPEG files"
-    assert words in " ".join(run_here("pack", "--dry-run", *args, "--size", "keep").out.split())
-    assert words in run_here("pack", *args, "--size", "keep").err
-    for options in (("--size", "keep", "--format", "lmdb"), ("--size", "300")):
-        assert "times the files" not in run_here("pack", "--dry-run", *args[:-1], tmp_path / "other", *options).out
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")
 def test_samples_that_kill_the_decoder_do_not_kill_the_estimate(source: Path, tmp_path: Path) -> None:
     """Neither a dry run nor the look at the free space before a run: they are rejects, and the run goes on."""

@@ -77,6 +77,7 @@ def test_what_types_say_is_what_is_taken() -> None:
         also = TABLE[name].also
         assert words_in(hints[name]) == {also.get(word, word) for word in words_in(entries[name].type)}, name
     assert parse_options({"interpolation": "bicubic"})["interpolation"] == "cubic"
+    assert parse_options({"format": "lmdb", "subsampling": 444})["subsampling"] == "444"
     assert set(derive.PREFIXES) == set(get_args(derive.Prefix))
 
 
@@ -169,15 +170,6 @@ def test_all_keywords_are_explained() -> None:
     for group in (RecipeKeywords, SourceKeywords, RunKeywords):
         for name in names_of(group):
             assert re.search(rf"\b{name}[:,]", group.__doc__ or ""), name
-
-
-def test_values_are_python_values(tmp_path: Path) -> None:
-    """Sizes and crops are numbers and tuples, bytes are a number: nothing has to be written as the command has it."""
-    store = tmp_path / "store"
-    rawpack_packer.pack(IMAGES, store, crop=(1, 2, 6, 4), size=(2, 3), shard_size=1 << 20, max_rejects=0, workers=0)
-    rawpack_packer.pack(IMAGES, tmp_path / "defaults", max_rejects=None, strict=None, restart=None, workers=0)
-    assert Reader(store).fields["image"].shape == (2, 3, 3)
-    assert parse_options({"format": "lmdb", "subsampling": 444})["subsampling"] == "444"
 
 
 # ---------------------------------------------------------------------------------------------- results

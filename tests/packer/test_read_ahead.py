@@ -16,7 +16,7 @@ import pytest
 from pictures import picture, save
 from reading import descriptors
 
-from rawpack_packer.part.pieces import ReadAhead, _file_system
+from rawpack_packer.part.pieces import ReadAhead
 from rawpack_packer.sources import Samples, open_source
 from rawpack_packer.sources.archives import tar as headers
 from rawpack_packer.sources.archives.tar import read_headers_ahead
@@ -82,19 +82,6 @@ def test_large_files_are_asked_for_a_few_at_a_time(tmp_path: Path, asked: list[t
         asked[:] = [(name, size) for name, size in asked if size <= 8 << 20]
     assert seen == [3, 4, 5, 5, 5, 7, 7, 7]
     assert dict(asked)["5.jpg"] == 8 << 20
-
-
-def test_files_that_would_be_read_twice_are_not_asked_for(
-    tmp_path: Path, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """File systems in user space may drop a file's pages when it is opened again; which one it is, the system tells."""
-    folder(tmp_path, 10)
-    if Path("/proc/self/mountinfo").exists():
-        assert _file_system(Path("/proc").stat().st_dev) == "proc"
-    assert _file_system(0) == ""
-    monkeypatch.setattr("rawpack_packer.part.pieces._file_system", lambda device: "fuse.sshfs")
-    ReadAhead(whole(tmp_path), range(10)).at(0)
-    assert not asked
 
 
 def test_what_cannot_be_asked_for_is_left_alone(tmp_path: Path) -> None:
