@@ -54,16 +54,6 @@ def test_a_packing_worker_is_light() -> None:
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
 
 
-def test_help_is_light() -> None:
-    """`rawpack pack --help` loads no library for images or stores, and little of the packer."""
-    loaded = loaded_by(
-        "import io, sys\nfrom rawpack_packer.cli import cli\nout, sys.stdout = sys.stdout, io.StringIO()\n"
-        "try:\n    cli(['pack', '--help'], prog_name='rawpack')\nexcept SystemExit:\n    sys.stdout = out"
-    )
-    assert "rawpack_packer.cli.pack" in loaded
-    assert not loaded & {"numpy", "cv2", "h5py", "lmdb", "PIL", "msgspec", "rawpack_packer.api"}
-
-
 def loaded_by_command(*words: object) -> frozenset[str]:
     argv = ["rawpack", *map(str, words)]
     return loaded_by(f"import sys\nfrom rawpack_packer.cli import main\nsys.argv = {argv!r}\nmain()")
