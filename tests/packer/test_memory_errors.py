@@ -27,27 +27,18 @@ def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "memory_limit_bytes", lambda: MEMORY)
 
 
-def absurd() -> list[MemoryError]:
-    """What libraries raise where a file asks for more than any machine has."""
-    found = list[MemoryError]()
-    for ask in (lambda: np.empty((1 << 50,), np.uint8), lambda: pa.allocate_buffer(1 << 50)):
-        with pytest.raises(MemoryError) as raised:
-            ask()
-        found.append(raised.value)
-    return found
-
-
 def test_only_where_memory_helps_is_the_run_repeated() -> None:
     """An error that says that more is wanted than this machine has is the file's fault: no other try is offered."""
-    for error in absurd():
-        assert not errors.is_no_fault_of_data(error)
-        words = str(refused(error, "store"))
+    for ask in (lambda: np.empty((1 << 50,), np.uint8), lambda: pa.allocate_buffer(1 << 50)):
+        with pytest.raises(MemoryError) as absurd:
+            ask()
+        assert not errors.is_no_fault_of_data(absurd.value)
+        words = str(refused(absurd.value, "store"))
         assert "1.13 PB of memory were requested at once, and this machine has 4.29 GB" in words
         assert "again" not in words
         assert "resumes" not in words
-    short = MemoryError()
-    assert errors.is_no_fault_of_data(short)
-    assert "the same command resumes" in str(refused(short, "store"))
+    assert errors.is_no_fault_of_data(MemoryError())
+    assert "the same command resumes" in str(refused(MemoryError(), "store"))
 
 
 @pytest.mark.usefixtures("looked_through_here")

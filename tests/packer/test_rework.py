@@ -222,20 +222,6 @@ def test_grey_stays_grey_and_colours_can_change(tmp_path: Path) -> None:
     assert np.abs(values_of(tmp_path / "one")[3][..., 0] - weights).max() <= 1
 
 
-def test_a_store_remembers_what_it_was_made_of(tmp_path: Path) -> None:
-    """The recipe has digest and recipe of each store that it was made of; where that store lies decides no byte."""
-    source = store_of(tmp_path / "source", "memmap")
-    first = rawpack_packer.convert(source, tmp_path / "first", format="hdf5", workers=0)
-    whole = manifest_of(source)
-    digest = whole["checksum"].removeprefix("xxh3-128:")
-    assert manifest_of(tmp_path / "first")["recipe"]["origin"] == [{"digest": digest, "recipe": whole["recipe"]}]
-    (tmp_path / "else").mkdir()
-    source.rename(tmp_path / "else" / "where")
-    again = rawpack_packer.convert(tmp_path / "else" / "where", tmp_path / "again", format="hdf5", workers=0)
-    assert first.digest == again.digest
-    assert digest in run("inspect", tmp_path / "first").out
-
-
 def test_a_store_that_grew_is_converted_whole(tmp_path: Path) -> None:
     """Samples that were appended, with columns and classes of their own, go on like the first ones."""
     source, given = store_of(tmp_path / "source", "memmap"), samples(COUNT + 30)

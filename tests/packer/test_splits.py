@@ -248,16 +248,10 @@ def test_datasets_are_split_too(tmp_path: Path) -> None:
     """A dict of datasets, each with its own classes; a dataset that tells its `targets`, drawn by class."""
     images = np.random.default_rng(0).integers(0, 255, (30, 8, 8, 3), np.uint8)
 
-    class Set:
+    class Set(list[Any]):
         def __init__(self, classes: list[str], rows: range) -> None:
-            self.classes, self._rows = classes, rows
-            self.targets = [i % len(classes) for i in rows]
-
-        def __len__(self) -> int:
-            return len(self._rows)
-
-        def __getitem__(self, i: int) -> Any:
-            return images[self._rows[i]], self.targets[i]
+            super().__init__((images[i], i % len(classes)) for i in rows)
+            self.classes, self.targets = classes, [i % len(classes) for i in rows]
 
     given = {"train": Set(["dog", "cat"], range(20)), "val": Set(["eel", "cat"], range(20, 30))}
     rawpack_packer.pack_splits(given, tmp_path / "dict", workers=0)
