@@ -14,7 +14,6 @@ yaml = pytest.importorskip("yaml")
 GITHUB = ROOT / ".github"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
-FILES = [*sorted(GITHUB.rglob("*.*")), ROOT / "CITATION.cff", ROOT / ".pre-commit-config.yaml"]
 
 
 def loaded(path: Path) -> dict[Any, Any]:

@@ -74,10 +74,6 @@ def test_measures_are_what_they_are_called(image: NDArray[np.uint8]) -> None:
     assert found == expected
 
 
-def _bits(a: int, b: int) -> int:
-    return (a ^ b).bit_count()
-
-
 def test_odd_images_have_measures() -> None:
     """Those of one color, however small or narrow."""
     for shape in ((1, 1, 3), (1, 500, 1), (33, 1, 3), (31, 31, 1), (3000, 5, 1)):
@@ -94,7 +90,9 @@ def test_near_pairs_are_all_of_them(hashes: list[int], data: st.DataObject) -> N
         for bit in data.draw(st.lists(st.integers(0, 63), max_size=6)):
             value ^= 1 << bit
         hashes = list(dict.fromkeys([*hashes, value]))
-    expected = {(i, j) for i, j in itertools.combinations(range(len(hashes)), 2) if _bits(hashes[i], hashes[j]) <= NEAR}
+    expected = {
+        (i, j) for i, j in itertools.combinations(range(len(hashes)), 2) if (hashes[i] ^ hashes[j]).bit_count() <= NEAR
+    }
     assert set(near_pairs(np.array(hashes, np.uint64))) == expected
 
 

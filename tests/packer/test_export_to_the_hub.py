@@ -77,17 +77,12 @@ def folders(set_of_splits: Path) -> Path:
     return folder
 
 
-def head_of(card: Path) -> dict[str, Any]:
-    _, head, body = card.read_text("utf-8").split("---\n", 2)
-    assert body.startswith("\n# Dataset\n")
-    found: dict[str, Any] = yaml.safe_load(head)
-    return found
-
-
 def test_the_card_says_columns_classes_splits_and_files(hub: Path) -> None:
     """As YAML and pyarrow read them: the columns of the tables, every name of a class as it is, the samples and bytes
     of each split, and files that are there."""
-    head = head_of(hub / "README.md")
+    _, text, body = (hub / "README.md").read_text("utf-8").split("---\n", 2)
+    assert body.startswith("\n# Dataset\n")
+    head = yaml.safe_load(text)
     columns = {one["name"]: one for one in head["dataset_info"]["features"]}
     files = {split: sorted((hub / split).glob("*.parquet")) for split in SPLITS}
     assert all(len(some) > 1 for some in files.values())

@@ -55,20 +55,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not list(here.iterdir())
 
 
-def functions() -> Iterator[tuple[str, Any]]:
-    """All public functions and constructors."""
-    for name in rawpack.__all__:
-        found = getattr(rawpack, name)
-        if inspect.isfunction(found):
-            yield name, found
-    yield "Reader", Reader
-    yield "Reader.mix", Reader.mix
-
-
 def path_parameters() -> list[tuple[str, Any, str, dict[str, Any]]]:
     """Every parameter of a public function that takes a path: function, parameter, and values for the others."""
-    found = []
-    for name, function in functions():
+    found, public = [], {name: getattr(rawpack, name) for name in rawpack.__all__}
+    functions = {name: one for name, one in public.items() if inspect.isfunction(one)}
+    for name, function in (functions | {"Reader": Reader, "Reader.mix": Reader.mix}).items():
         parameters = inspect.signature(function).parameters.values()
         for one in parameters:
             if not PATH_TYPE.search(str(one.annotation)):
