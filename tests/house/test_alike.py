@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from every_kind import OTHERS, SIDE, TABLES, Files, made, pictures, pixels_of, png, rows_of_hdf5
 from folders import rejects_of
@@ -75,13 +72,15 @@ def test_labels_that_are_numbers_have_the_names_that_are_given(kind: str, tmp_pa
 
 # ---------------------------------------------------------------------------------------------- columns
 @pytest.mark.parametrize("kind", FILES)
-def test_another_column_may_have_the_labels(kind: str, tmp_path: Path) -> None:
-    """It is named by one option, whose error is the same where there is no such column."""
-    columns = {"species": ["dog", "cat"], "n": [1, 2]}
-    table = TABLES[kind](tmp_path, columns, pictures("0.png", "1.png"))
-    source = opened(table, label_column="species")
+def test_columns_of_labels_and_keys_are_named_by_options(kind: str, tmp_path: Path) -> None:
+    """Keys that are not unique are refused, and one of them is named."""
+    (tmp_path / "twice").mkdir()
+    images, columns = pictures("0.png", "1.png"), {"species": ["dog", "cat"], "name": ["x", "y"]}
+    source = opened(TABLES[kind](tmp_path, columns, images), label_column="species", key_column="name")
     assert (source.info.classes, int(source[0].fields["label"])) == (("cat", "dog"), 1)  # type: ignore[arg-type]
-    assert set(source.info.fields) == {"label", "n"}
+    assert [source.key(i) for i in range(2)] == ["x", "y"]
+    with pytest.raises(UsageError, match=r"\bx\b"):
+        opened(TABLES[kind](tmp_path / "twice", {"name": ["x", "x"]}, images), key_column="name")
 
 
 @pytest.mark.parametrize("option", ["label_column", "key_column", "image_column"])
@@ -98,24 +97,6 @@ def test_a_column_that_is_missing_is_named(kind: str, option: str, tmp_path: Pat
         words = "--label-column nothing names a column of --labels-file"
     with pytest.raises(UsageError, match=words):
         opened(source, **{option: "nothing"})
-
-
-@pytest.mark.parametrize("kind", ["parquet", "hdf5", "npz"])
-def test_of_several_columns_that_may_be_images_one_called_image_is(kind: str, tmp_path: Path) -> None:
-    """Without such a name, the user is asked."""
-    images = pictures("0.png", "1.png")
-    others = [data for _, data in images] if kind == "parquet" else list(pixels_of(images))
-    assert len(opened(TABLES[kind](tmp_path, {"depth": others}, images))) == 2
-    table = TABLES[kind](tmp_path, {"left": others, "right": others}, images)
-    if kind == "npz":
-        np.savez(table, left=np.array(others), right=np.array(others))
-    elif kind == "parquet":
-        pq.write_table(pq.read_table(table).rename_columns(["middle", "left", "right"]), table)
-    else:
-        with h5py.File(table, "r+") as file:
-            file.move("image", "middle")
-    with pytest.raises(UsageError, match=r"(?s)several columns of images.*left.*right"):
-        opened(table)
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -135,42 +116,6 @@ def test_a_column_declared_as_images_holds_further_images(kind: str, tmp_path: P
     np.testing.assert_array_equal(pixels, pixels_of([("", others[1])])[0])
     with pytest.raises(UsageError, match="nothing"):
         opened(table, fields={"nothing": "image"})
-
-
-@pytest.mark.parametrize("kind", ["npz", "npy", "idx", "hdf5", "columns", "array"])
-def test_channels_that_may_come_first_are_asked_about(kind: str, tmp_path: Path) -> None:
-    """In the same words, before anything is written; nothing else holds images as arrays whose axes are not known."""
-    images = np.zeros((5, 3, 24, 32), np.uint8)
-    path: Any = tmp_path / f"set.{ {'idx': 'gz', 'hdf5': 'h5'}.get(kind, kind) }"
-    if kind == "npz":
-        np.savez(path, image=images, label=np.arange(5))
-    elif kind == "npy":
-        np.save(path, images)
-    elif kind == "idx":
-        head = bytes([0, 0, 8, 4]) + np.array(images.shape, ">u4").tobytes()
-        path.write_bytes(gzip.compress(head + images.tobytes()))
-    elif kind == "hdf5":
-        with h5py.File(path, "w") as file:
-            file["image"] = images
-    else:
-        path = {"image": images} if kind == "columns" else images
-    words = (
-        r"seem to have their channels first, .*: \S*chw\S* moves them to the end, \S*hwc\S* keeps the axes as they are"
-    )
-    with pytest.raises(UsageError, match=rf"images of shape \(3, 24, 32\) {words}"):
-        rawpack_packer.pack(path, tmp_path / "store", workers=0)
-    assert not (tmp_path / "store").exists()
-
-
-# ---------------------------------------------------------------------------------------------- keys
-@pytest.mark.parametrize("kind", FILES)
-def test_keys_are_those_of_a_column(kind: str, tmp_path: Path) -> None:
-    """It is named by one option; keys that are not unique are refused, and one of them is named."""
-    images = pictures("0.png", "1.png")
-    source = opened(TABLES[kind](tmp_path, {"name": ["x", "y"]}, images), key_column="name")
-    assert [source.key(i) for i in range(2)] == ["x", "y"]
-    with pytest.raises(UsageError, match=r"\bx\b"):
-        opened(TABLES[kind](tmp_path, {"name": ["x", "x"]}, images), key_column="name")
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "webdataset", "coco", "columns"])

@@ -54,16 +54,6 @@ def test_a_packing_worker_is_light() -> None:
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
 
 
-def test_help_is_light() -> None:
-    """`rawpack pack --help` loads no library for images or stores, and little of the packer."""
-    loaded = loaded_by(
-        "import io, sys\nfrom rawpack_packer.cli import cli\nout, sys.stdout = sys.stdout, io.StringIO()\n"
-        "try:\n    cli(['pack', '--help'], prog_name='rawpack')\nexcept SystemExit:\n    sys.stdout = out"
-    )
-    assert "rawpack_packer.cli.pack" in loaded
-    assert not loaded & {"numpy", "cv2", "h5py", "lmdb", "PIL", "msgspec", "rawpack_packer.api"}
-
-
 def loaded_by_command(*words: object) -> frozenset[str]:
     argv = ["rawpack", *map(str, words)]
     return loaded_by(f"import sys\nfrom rawpack_packer.cli import main\nsys.argv = {argv!r}\nmain()")
@@ -79,31 +69,18 @@ def packing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, frozenset[s
     return folder / "store", loaded_by_command(*words)
 
 
-def test_a_folder_loads_less_than_half_of_the_packer(packing: tuple[Path, frozenset[str]]) -> None:
-    """Packing a folder of images loads no other kind of source, and at most 45 % of the packer's modules."""
-    _, loaded = packing
-    assert "rawpack_packer.sources.folder" in loaded
+def test_a_command_loads_what_it_needs(packing: tuple[Path, frozenset[str]]) -> None:
+    """Packing a folder of images in this process loads no other kind of source, no split, no step of a transform, no
+    network and no bar that nobody sees, and at most 45 % of the packer's modules; `rawpack inspect` loads no source,
+    engine, decoder or reader."""
+    store, loaded = packing
+    assert loaded >= {"rawpack_packer.sources.folder", "rawpack_packer.job.job"}
     every = {name for name in modules() if name.startswith("rawpack_packer")}
     assert len(every & loaded) <= 0.45 * len(every)
     kinds = ("arrays", "archives.source", "hdf5.source", "listing.reading", "parquet.source", "video.source")
     assert not loaded & {f"rawpack_packer.sources.{kind}" for kind in kinds}
-
-
-def test_a_command_loads_what_it_needs(packing: tuple[Path, frozenset[str]]) -> None:
-    """`rawpack inspect` of a store loads no source, engine, decoder or reader; packing in this process loads no split,
-    no step of a transform, no network and no bar that nobody sees."""
-    store, loaded = packing
-    assert "rawpack_packer.job.job" in loaded
-    assert not loaded & {
-        "asyncio",
-        "ssl",
-        "aiohttp",
-        "fsspec",
-        "tqdm",
-        "numpy.ma",
-        "rawpack.transforms.color",
-        "rawpack_packer.job.splits",
-    }
+    assert not loaded & {"asyncio", "ssl", "aiohttp", "fsspec", "tqdm", "numpy.ma"}
+    assert not loaded & {"rawpack.transforms.color", "rawpack_packer.job.splits"}
     looking = loaded_by_command("inspect", "--json", store)
     assert "rawpack_packer.inspect.describe" in looking
     others = ("rawpack.reader", "rawpack.transforms", "rawpack_packer.sources", "rawpack_packer.engines.local")
@@ -132,25 +109,10 @@ def test_the_public_names_are_these() -> None:
     assert sorted(dir(rawpack)) == sorted([*rawpack.__all__, *modules, "__version__"])
 
 
-def test_modules_are_loaded_when_they_are_asked_for() -> None:
-    """`import rawpack` is enough for `rawpack.transforms.Normalize`, and loads no such module before."""
-    names = {
-        "rawpack.transforms.Normalize": "rawpack.transforms",
-        "rawpack.targets.yolo_targets": "rawpack.targets",
-        "rawpack.order": "rawpack.order",
-        "rawpack.Weighted": "rawpack.order.from_column",
-    }
-    assert not loaded_by(BARE) & {*names.values()}
-    assert loaded_by("\n".join(["import rawpack", *names])) >= {*names.values()}
-    assert rawpack.transforms.Normalize in vars(rawpack.transforms).values()
-    assert len({*dir(rawpack.transforms)}) == len(dir(rawpack.transforms)), "a loaded step is listed once"
-
-
 def test_the_packer_is_loaded_when_it_is_asked_for() -> None:
     """`rawpack.pack` is the packer's function, and nothing of the packer is loaded before."""
     assert rawpack.pack is api.pack
     assert "rawpack_packer" not in loaded_by(BARE)
-    assert "rawpack_packer.api" in loaded_by("from rawpack import pack")
     with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
         rawpack.no_such_name  # noqa: B018
 
@@ -177,4 +139,3 @@ def test_errors_have_one_root() -> None:
     errors = [getattr(rawpack, name) for name in rawpack.__all__ if name.endswith("Error")]
     assert all(issubclass(error, rawpack.RawpackError) for error in errors)
     assert issubclass(rawpack.UsageError, ValueError)
-    assert issubclass(rawpack.MissingExtraError, ImportError)

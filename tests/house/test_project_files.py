@@ -14,7 +14,6 @@ yaml = pytest.importorskip("yaml")
 GITHUB = ROOT / ".github"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
-FILES = [*sorted(GITHUB.rglob("*.*")), ROOT / "CITATION.cff", ROOT / ".pre-commit-config.yaml"]
 
 
 def loaded(path: Path) -> dict[Any, Any]:
@@ -60,32 +59,3 @@ def test_the_matrix_has_the_pythons_that_are_promised() -> None:
     assert jobs["linux"]["strategy"]["matrix"]["python"] == promised
     assert set(jobs["macos"]["strategy"]["matrix"]["python"]) <= set(promised)
     assert "(untested)" in jobs["macos"]["name"]
-
-
-def test_a_bug_report_has_what_doctor_says() -> None:
-    """The template asks for the output of a command that exists, and does without it for nobody."""
-    form = loaded(GITHUB / "ISSUE_TEMPLATE" / "bug.yml")
-    asked = {part["id"]: part for part in form["body"] if "id" in part}
-    assert "`rawpack doctor --json`" in asked["doctor"]["attributes"]["label"]
-    assert [name for name, part in asked.items() if part.get("validations", {}).get("required")] == [
-        "what", "how", "doctor"
-    ]  # fmt: skip
-    commands = set(re.findall(r"`rawpack (\w+)", (GITHUB / "ISSUE_TEMPLATE" / "bug.yml").read_text("utf-8")))
-    listed = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
-    assert all(f"rawpack {command}" in listed for command in commands)
-
-
-def test_the_citation_is_of_this_version_and_of_nobody_in_particular() -> None:
-    """What Citation File Format 1.2 demands, with the version, license and authors of pyproject.toml."""
-    cited = loaded(ROOT / "CITATION.cff")
-    assert {"cff-version", "message", "title", "authors"} <= set(cited)
-    assert (str(cited["version"]), cited["license"]) == (PROJECT["version"], PROJECT["license"])
-    assert cited["authors"] == PROJECT["authors"] == [{"name": "The rawpack developers"}]
-
-
-def test_no_address_is_invented() -> None:
-    """While no public address is known, there is none of ours: `scripts/release` asks for them."""
-    if "urls" in PROJECT:
-        pytest.skip("public addresses are known")
-    found = {path.name: re.findall(r"https?://\S+|\S+@\S+\.\w+", path.read_text("utf-8")) for path in FILES}
-    assert {name: addresses for name, addresses in found.items() if addresses} == {}

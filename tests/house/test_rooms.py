@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 from mutate import mutations
-from rooms import FOLDERS, ROOMS, ROOT, imports, imports_of, level_of, modules, room_of, rooms_in
+from rooms import FOLDERS, ROOMS, ROOT, imports, level_of, modules, room_of, rooms_in
 from tests_for import nearest
 
 KNOWN: dict[tuple[str, str], str] = {
@@ -56,27 +55,6 @@ def test_the_command_line_has_one_door() -> None:
     assert deep == set()
 
 
-def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
-    """At the top, in a function, under TYPE_CHECKING, in any statement, relative, of a name and of a module."""
-    source = tmp_path / "fill.py"
-    source.write_text(
-        "from typing import TYPE_CHECKING\nimport rawpack.errors\nfrom rawpack.order import shuffled\n"
-        "if TYPE_CHECKING:\n    from rawpack.reader import Reader\n"
-        "def f():\n    from .slots import Slot\n    try:\n        with x:\n            from ..disk import npy\n"
-        "    except E:\n        import rawpack.words\n    finally:\n        import rawpack.checks\n"
-        "match x:\n    case 1:\n        import rawpack.native\n"
-    )
-    found = {(one.target, one.for_types) for one in imports_of({"rawpack.workers.fill": source}, modules())}
-    assert found == {
-        ("rawpack.errors", False),
-        ("rawpack.order.shuffled", False),
-        ("rawpack.reader", True),
-        ("rawpack.workers.slots", False),
-        ("rawpack.disk.npy", False),
-        *((f"rawpack.{name}", False) for name in ("words", "checks", "native")),
-    }
-
-
 def test_each_room_and_each_path_has_tests_that_are_near_to_it() -> None:
     """`scripts/test --for` finds those of a folder of sources, of a module, and of each of several paths."""
     paths = [modules()[f"rawpack_packer.{name}"] for name in ("sources.registry", "sources.parquet.source", "text")]
@@ -84,12 +62,6 @@ def test_each_room_and_each_path_has_tests_that_are_near_to_it() -> None:
     assert set(nearest(*paths)) == {test for path in paths for test in nearest(path)}
     rooms = [FOLDERS[package] / room for package in ROOMS for room in rooms_in(package)]
     assert nearest(*(room if room.is_dir() else room.with_suffix(".py") for room in rooms))
-
-
-def test_nothing_is_nearest_to_nothing(tmp_path: Path) -> None:
-    """A path without a module is an error, and never all tests."""
-    with pytest.raises(ValueError, match="no module of reader/ or packer/ is at"):
-        nearest(tmp_path)
 
 
 def test_every_mutation_applies() -> None:

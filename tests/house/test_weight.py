@@ -4,27 +4,9 @@ from __future__ import annotations
 
 import weigh
 from rooms import ROOT
-from weigh import Entry, Weight, differences, place_of, renewed, weights, written
+from weigh import differences, place_of, renewed, weights, written
 
 from rawpack_packer.sources import KINDS
-
-MODULE = '''"""See `X`."""
-
-one = found = 1    # two names
-
-
-def known(told: int, *, _said: str = "") -> int:
-    """Of a text: there are
-    no others, and there is no such thing."""
-    given: int = sum(there for there in (
-        told,
-
-    ))
-    # a comment, which is no code
-    return given + len("""
-# code, which is no comment
-""")
-'''
 
 
 def test_what_is_written_is_what_the_code_weighs() -> None:
@@ -39,25 +21,3 @@ def test_what_is_written_is_what_the_code_weighs() -> None:
         module = str(kind.open).partition(":")[0].replace(".", "/")
         path = ROOT / "packer" / "rawpack_packer" / "sources" / f"{module}.py"
         assert place_of(path if path.exists() else path.with_suffix("") / "__init__.py") in weighed
-
-
-def test_lines_and_words_are_counted() -> None:
-    """Lines of a string are code though they begin with "#"; names are counted wherever they are made, and not where
-    they are used; "there is no X" is English."""
-    assert weigh.weigh(MODULE) == Weight(lines=8, names=7, of=1, see=1, no=1)
-
-
-def test_what_rose_needs_a_reason_and_what_fell_is_written() -> None:
-    """Each is told with its place and figures, also a place that is new or gone."""
-    before = {"a": Entry(Weight(10, 2)), "b": Entry(Weight(10, 2)), "c": Entry(Weight(5)), "d": Entry(Weight(5))}
-    now = {"a": Weight(9, 3), "b": Weight(9, 2), "d": Weight(5), "e": Weight(1)}
-    wrong = differences(now, before)
-    assert [line.partition(":")[0] for line in wrong] == ["a", "b", "c", "e"]
-    assert "names 2 -> 3, lines 10 -> 9: make it lighter" in wrong[0]
-    assert ["--reason" in line for line in wrong] == [True, False, False, True]
-    assert [line.partition(":")[0] for line in differences(now, written(renewed(now, before)))] == ["a", "e"]
-    text = renewed(now, before, 'resume of "x"')
-    assert differences(now, written(text)) == []
-    assert 'reason = "resume of \\"x\\""' in text
-    assert renewed(now, written(text)) == text
-    assert "reason =" not in renewed({"a": Weight(8, 3)}, written(text))

@@ -1,27 +1,37 @@
-"""`rawpack append`: what a store holds afterwards, what stays as it was, and appends that are stopped."""
+"""`rawpack append`: what a store holds afterwards, what stays as it was, and appends that are stopped.
+
+What was rejected before is added once it is mended, and a broken line without a key is never taken for a sample.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
-from folders import files_of, settled
-from pictures import picture, save
+from archived import tar
+from folders import files_of, rejects_of, settled
+from forked import Forks
+from pictures import encoded, picture, save
 from PIL import Image
 from readers_by_docs import StoreByDocs, check_provenance
-from running import FORMATS, Ran, environment, pack, run_here
+from running import FORMATS, Ran, pack, run_here
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError, Workers
+from rawpack_packer.destination import journal
+from rawpack_packer.sources import files
 
 SMALL = ("--size", "16", "--shard-size", "1")
 
@@ -43,6 +53,18 @@ def appended(source: Path, store: Path, *options: object) -> Path:
     ran = append(source, store, "--quiet", *options)
     assert (ran.code, ran.out, ran.err) == (0, "", ""), ran
     return store
+
+
+def refused(source: Path, store: Path, *options: object, code: int = 2) -> str:
+    ran = append(source, store, *options)
+    assert (ran.code, ran.out) == (code, ""), ran
+    return ran.err
+
+
+def told(source: Path, store: Path, *options: object) -> tuple[int, ...]:
+    """What an append that skips what exists says it did: added, existing, changed, rejects and samples."""
+    said = json.loads(append(source, store, "--skip-existing", "--json", *options).out)
+    return tuple(said.get(name, 0) for name in ("added", "existing", "changed", "rejects", "samples"))
 
 
 def truth(*sources: Path) -> list[tuple[str, str, bytes]]:
@@ -69,42 +91,29 @@ def held(reader: Reader, workers: Workers | int = 0) -> list[tuple[str, str, byt
 @pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb"])
 def test_a_store_has_the_samples_of_all_sources_one_after_another(tmp_path: Path, layout: str) -> None:
     """Two appends: samples follow in order, classes keep their numbers, new ones come at the end; readers that were
-    written from the format's pages alone see the same."""
-    options = (*FORMATS[layout], "--quality", "100", "--subsampling", "444") if layout == "lmdb" else FORMATS[layout]
+    written from the format's pages alone see the same. Of the files that were there, the manifest alone changes."""
+    options = (*SMALL, *FORMATS[layout], *(("--quality", "100", "--subsampling", "444") if layout == "lmdb" else ()))
     sources = [
         folder(tmp_path / "a", {"dog": 70, "cat": 3}),
         folder(tmp_path / "b", {"bird": 2, "dog": 66}, first=100),
         folder(tmp_path / "c", {"ant": 1, "bird": 2}, first=200),
     ]
-    store = pack(sources[0], tmp_path / "store", *SMALL, *options)
+    store = pack(sources[0], tmp_path / "store", *options)
     for source in sources[1:]:
-        appended(source, store)
+        before, after = files_of(store), files_of(appended(source, store))
+        assert [name for name in before if after[name] != before[name]] == ["store.json"]
+    ran = run_here("pack", "--workers", 0, *options, sources[0], store)
+    assert (ran.code, "is complete already: 144 samples" in ran.out, files_of(store) == after) == (0, True, True), ran
     reader = Reader(store)
     assert reader.classes == ("cat", "dog", "bird", "ant")
     found, expected = held(reader), truth(*sources)
     assert [one[:2] for one in found] == [one[:2] for one in expected]
     if layout != "lmdb":
         assert found == expected
-    assert reader[73]["key"] == "bird/100.png"
     assert [path.name for path in sorted(store.glob("columns-*"))] == ["columns-1", "columns-2", "columns-3"]
     assert run_here("inspect", "--verify", store).code == 0
     check_provenance(store)
     assert [sample.key for sample in StoreByDocs(store).samples()] == [key for key, *_ in expected]
-
-
-def test_no_file_that_a_manifest_named_changes(tmp_path: Path) -> None:
-    """Of all files that were there, the manifest alone is another after each append."""
-    first = folder(tmp_path / "a", {"x": 5, "y": 4})
-    store = pack(first, tmp_path / "store", "--size", "keep", "--shard-size", 1)
-    for k in range(2):
-        before = files_of(store)
-        appended(folder(tmp_path / f"more {k}", {"x": 2, f"new {k}": 2}, first=50 * (k + 1)), store)
-        after = files_of(store)
-        assert [name for name in before if after[name] != before[name]] == ["store.json"]
-    assert len(Reader(store)) == 17
-    ran = run_here("pack", "--size", "keep", "--shard-size", 1, "--workers", 0, first, store)
-    assert (ran.code, "is complete already: 17 samples" in ran.out) == (0, True), ran
-    assert files_of(store) == after
 
 
 def test_a_reader_that_is_open_goes_on(tmp_path: Path) -> None:
@@ -119,32 +128,27 @@ def test_a_reader_that_is_open_goes_on(tmp_path: Path) -> None:
     for seen, batches in zip(keys, running, strict=True):
         assert [*seen, *(key for batch in batches for key in batch["key"])] == [key for key, *_ in truth(first)]
     assert held(reader, workers=processes) == truth(first)
-    assert len(reader) == 40
     assert held(Reader(store), workers=2) == truth(first, second)
 
 
 def test_what_does_not_fit_is_refused_and_named(tmp_path: Path) -> None:
-    """Other fields, labels without names, no store, an unfinished one, the store itself: one line, nothing written."""
+    """Other fields, labels without names, no store, an unfinished one, the store itself: nothing is written."""
     store = pack(folder(tmp_path / "a", {"x": 2}), tmp_path / "store", *SMALL)
     plain = save(tmp_path / "plain" / "1.png", picture(16, 16, 1)).parent
     np.savez(tmp_path / "set.npz", image=np.zeros((3, 16, 16, 3), np.uint8), label=np.zeros(3, np.int64))
     sets = tmp_path / "sets"
     rawpack_packer.pack_splits(np.zeros((3, 8, 8, 3), np.uint8), sets, holdout="val=1", workers=0)
-    (tmp_path / "empty").mkdir()
     (tmp_path / "half" / ".rawpack").mkdir(parents=True)
     before = files_of(tmp_path)
     for source, destination, words in (
         (plain, store, "has classes and"),
         (tmp_path / "set.npz", store, "has classes and"),
         (tmp_path / "a", tmp_path / "none", "`rawpack pack` makes one"),
-        (tmp_path / "a", tmp_path / "empty", "`rawpack pack` makes one"),
         (tmp_path / "a", tmp_path / "half", "packing did not finish"),
         (tmp_path / "a", sets, "append to one of them"),
         (store, store, "is the source itself"),
     ):
-        ran = append(source, destination)
-        assert (ran.code, ran.out, words in ran.err) == (2, "", True), ran
-        assert len(ran.err.strip().splitlines()) <= 2
+        assert words in refused(source, destination)
     with pytest.raises(UsageError, match=r"image: image uint8 \(8, 8, 3\) raw there, image uint8 \(9, 8, 3\) raw here"):
         rawpack_packer.append(np.zeros((3, 9, 8, 3), np.uint8), sets / "train", workers=0)
     assert files_of(tmp_path) == before
@@ -157,27 +161,20 @@ def test_keys_that_exist_are_named_and_can_be_skipped(tmp_path: Path) -> None:
     (source / "cat" / "bad.png").write_text("no image")
     store = pack(source, tmp_path / "store", *SMALL, "--max-rejects", 1)
     folder(source, {"cat": 2, "eel": 1}, first=100)
-    before = files_of(store)
-    ran = append(source, store)
-    assert ran.code == 2
+    before, said = files_of(store), refused(source, store)
     for words in ("has or has rejected 15 of 18 samples", "(cat/000.png, cat/001.png,", "cat/009.png, and 5 more)"):
-        assert words in ran.err
+        assert words in said
     assert files_of(store) == before
-
-    def told() -> tuple[int, ...]:
-        said = json.loads(append(source, store, "--skip-existing", "--json").out)
-        return tuple(said.get(name, 0) for name in ("added", "existing", "changed", "rejects", "samples"))
-
-    assert told() == (3, 15, 0, 1, 17)
+    assert told(source, store) == (3, 15, 0, 1, 17)
     assert Reader(store).classes == ("cat", "dog", "eel")
     before = files_of(store)
-    assert told() == (0, 18, 0, 1, 17)
+    assert told(source, store) == (0, 18, 0, 1, 17)
     assert files_of(store) == before
     save(source / "cat" / "bad.png", picture(16, 16, 77))
     save(source / "cat" / "000.png", picture(16, 16, 78))
-    assert told() == (1, 17, 1, 1, 18)
+    assert told(source, store) == (1, 17, 1, 1, 18)
     assert Reader(store)[-1]["key"] == "cat/bad.png"
-    assert told()[:2] == (0, 18)
+    assert told(source, store)[:2] == (0, 18)
     assert run_here("inspect", "--verify", store).code == 0
 
 
@@ -190,67 +187,67 @@ def test_rejects_and_counts_are_those_of_all_sources(tmp_path: Path) -> None:
     (second / "dog" / "0 bad.png").write_text("")
     (second / "notes.txt").write_text("no image")
     before = files_of(store)
-    ran = append(second, store)
-    assert ran.code == 1
-    assert "1 of 4 images was rejected (empty 1), for example dog/0 bad.png: " in ran.err
-    assert {name: files_of(store)[name] for name in before} == before
-    assert held(Reader(store)) == truth(first)
+    assert "1 of 4 images was rejected (empty 1), for example dog/0 bad.png: " in refused(second, store, code=1)
+    assert files_of(store).items() >= before.items()
     appended(second, store, "--max-rejects", 1)
-    lines = [json.loads(line) for line in (store / "rejects-2.jsonl").read_text().splitlines()]
-    assert [(line["sample"], line["key"], line["reason"]) for line in lines] == [
-        (0, "cat/0 bad.png", "not_an_image"),
-        (5, "dog/0 bad.png", "empty"),
-    ]
+    lines = [(line["sample"], line["key"], line["reason"]) for line in rejects_of(store)]
+    assert lines == [(0, "cat/0 bad.png", "not_an_image"), (5, "dog/0 bad.png", "empty")]
     manifest = json.loads((store / "store.json").read_text())
     assert manifest["rejects"]["reasons"] == {"empty": 1, "not_an_image": 1}
     counts = manifest["counts"]
     assert (counts["other_files"], counts["classes_of_one"], counts["empty_classes"]) == (1, 1, 0)
-    told = json.loads(run_here("inspect", "--json", store).out)
-    assert [one["source"]["root"] for one in told["appends"]] == [str(second)]
-    assert told["classes"] == {"cat": 3, "dog": 2, "eel": 1}
+    said = json.loads(run_here("inspect", "--json", store).out)
+    assert [one["source"]["root"] for one in said["appends"]] == [str(second)]
+    assert said["classes"] == {"cat": 3, "dog": 2, "eel": 1}
 
 
 def test_other_libraries_are_refused_unless_allowed(tmp_path: Path) -> None:
-    """Where OpenCV is another than that which packed the store, what differs is named; allowed, both are recorded."""
-    store = pack(folder(tmp_path / "a", {"x": 2}), tmp_path / "store", *SMALL)
-    before = files_of(store)
-    with mock.patch("cv2.__version__", "99.1"):
-        source = folder(tmp_path / "b", {"x": 2}, first=10)
-        ran = append(source, store)
-        assert ran.code == 2
-        for words in ("resizer: opencv", "opencv 99.1, rawpack.area", "--other-libraries"):
-            assert words in ran.err
-        assert files_of(store) == before
-        appended(source, store, "--other-libraries")
-        appended(folder(tmp_path / "c", {"x": 1}, first=20), store)
-    resizer = json.loads((store / "store.json").read_text())["recipe"]["libraries"]["resizer"]
-    assert resizer.count("opencv") == 2
-    assert ", then opencv 99.1" in resizer
-
-
-def test_another_pillow_is_refused_where_it_made_pixels(tmp_path: Path) -> None:
-    """A store of JPEG files alone goes on with another Pillow, one with a GIF in it only with --other-libraries."""
+    """Where OpenCV is another than that which packed the store, what differs is named; so is Pillow where it made
+    pixels, as of a GIF. Allowed, both are recorded."""
     jpegs = pack(folder(tmp_path / "a", {"x": 2}), tmp_path / "jpegs", *SMALL)
-    source = folder(tmp_path / "b", {"x": 2})
+    source, later = folder(tmp_path / "b", {"x": 2}), folder(tmp_path / "c", {"x": 2}, first=10)
     Image.new("P", (40, 40)).save(source / "x" / "one.gif")
     both = pack(source, tmp_path / "both", *SMALL)
-    with mock.patch("PIL.__version__", "99.1"):
-        later = folder(tmp_path / "c", {"x": 2}, first=10)
-        appended(later, jpegs)
-        ran = append(later, both)
-        assert ran.code == 2
-        assert "; " not in ran.err
-        assert "99.1 now" in ran.err
-        appended(later, both, "--other-libraries")
-    for store in (jpegs, both):
-        assert json.loads((store / "store.json").read_text())["recipe"]["libraries"]["pillow"].endswith(", then 99.1")
+    before = files_of(both)
+    for library, store, entry, words in (
+        ("cv2", both, "resizer", "opencv 99.1, rawpack.area"),
+        ("PIL", both, "pillow", "99.1 now"),
+        ("PIL", jpegs, "pillow", ""),
+    ):
+        with mock.patch(f"{library}.__version__", "99.1"):
+            if words:
+                said = refused(later, store)
+                assert all(word in said for word in (entry, words, "--other-libraries"))
+                assert files_of(store) == before
+            appended(later, store, *["--other-libraries"] * bool(words))
+        assert ", then " in json.loads((store / "store.json").read_text())["recipe"]["libraries"][entry]
+        later, before = folder(tmp_path / f"after {library}", {"x": 2}, first=20), files_of(both)
 
 
 # ---------------------------------------------------------------------------------------------- stopped in the middle
 
+KILLED = """
+import json, shutil, signal, sys
+from pathlib import Path
+from killed_child import forked, turns
+from rawpack import Reader
+from rawpack_packer.job.append import Append, open_store
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.sources import open_source
+signal.alarm(0)  # long where all steps are tried
+source, whole, folder, every = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+table = open_source(source)
+def work(store):
+    Append(table, open_store(store, [source]), RunOptions(0, max_rejects=10)).run()
+work(shutil.copytree(whole, folder / "warm"))  # which loads, once, all that runs need
+for at, store, what, status in turns(work, folder, 0, every, whole):
+    keys = [key for batch in Reader(store).batches(64, fields=["key", "image"], workers=0) for key in batch["key"]]
+    print(json.dumps([at, what, status, keys, forked(lambda: work(store), None)]), flush=True)
+"""
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc")
-def test_an_append_killed_at_any_step_leaves_the_old_store_or_the_new(tmp_path: Path) -> None:
+def test_an_append_killed_at_any_step_leaves_the_old_store_or_the_new(forks: Forks, tmp_path: Path) -> None:
     """Before files that are opened, renamed, removed or synced: the store reads as one of the two, and the same append
     then ends in the very bytes of an undisturbed one. What was not synced may be torn."""
     first, second = folder(tmp_path / "a", {"x": 3}), folder(tmp_path / "b", {"w": 1, "x": 64}, first=100)
@@ -260,46 +257,34 @@ def test_an_append_killed_at_any_step_leaves_the_old_store_or_the_new(tmp_path: 
     undisturbed = settled(appended(second, tmp_path / "undisturbed", "--max-rejects", 1))
     (tmp_path / "killed").mkdir()
     every = 1 if os.environ.get("RAWPACK_SOAK") else 5
-    ran = subprocess.run(
-        [sys.executable, str(Path(__file__).parents[1] / "support" / "append_child.py"),
-         str(second), str(store), str(tmp_path / "killed"), "0", str(every)],
-        capture_output=True, encoding="utf-8", env=environment(OPENBLAS_NUM_THREADS="1"), check=True,
-    )  # fmt: skip
-    assert ran.stderr == ""
-    turns = [json.loads(line) for line in ran.stdout.splitlines()]
+    ran = forks.run(KILLED, second, store, tmp_path / "killed", every)
+    assert (ran.code, ran.err) == (0, "")
+    turns = [json.loads(line) for line in ran.out.splitlines()]
     assert len(turns) >= 45 // every
-    old = [key for key, *_ in truth(first)]
-    new = [key for key, *_ in truth(first, second)]
-    seen = set()
+    old, new = ([key for key, *_ in truth(*sources)] for sources in ([first], [first, second]))
     for at, what, killed, keys, again in turns:
         assert (killed, again) == (-signal.SIGKILL, 0), what
         assert keys in (old, new), what
-        seen.add(len(keys))
         assert settled(tmp_path / "killed" / f"{at}") == undisturbed, what
-    assert seen == {len(old), len(new)}
+    assert {len(keys) for *_, keys, _ in turns} == {len(old), len(new)}
 
 
-@pytest.mark.parametrize("then", ["restart", "pack --restart"])
-def test_a_half_append_can_be_dropped(tmp_path: Path, then: str) -> None:
-    """An append that failed at its end: --restart with another source leaves nothing of it, and every old file; so does
-    packing anew."""
+FAILS = mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(errno.EIO, "Input/output error"))
+
+
+def test_a_half_append_can_be_dropped(tmp_path: Path) -> None:
+    """An append that failed at its end: --restart with another source leaves nothing of it, and every old file."""
     first, second = folder(tmp_path / "a", {"x": 5}), folder(tmp_path / "b", {"x": 70, "y": 1}, first=100)
     store = pack(first, tmp_path / "store", *SMALL)
     before = files_of(store)
-    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
-        ran = append(second, store)
-    assert (ran.code, "the same command resumes" in ran.err) == (1, True), ran
+    with FAILS:
+        assert "the same command resumes" in refused(second, store, code=1)
     ran = run_here("pack", *SMALL, first, store)
     assert (ran.code, "is complete already: 5 samples" in ran.out) == (0, True), ran
-    assert len(list(store.glob("shard-*"))) == 3
-    if then == "restart":
-        third = folder(tmp_path / "c", {"x": 2}, first=500)
-        after = files_of(appended(third, store, "--restart"))
-        assert [name for name in before if after[name] != before[name]] == ["store.json"]
-        assert held(Reader(store)) == truth(first, third)
-    else:
-        pack(first, store, *SMALL, "--restart")
-        assert settled(store) == settled(pack(first, tmp_path / "fresh", *SMALL))
+    third = folder(tmp_path / "c", {"x": 2}, first=500)
+    after = files_of(appended(third, store, "--restart"))
+    assert [name for name in before if after[name] != before[name]] == ["store.json"]
+    assert held(Reader(store)) == truth(first, third)
     assert run_here("inspect", "--verify", store).code == 0
 
 
@@ -308,12 +293,11 @@ def test_a_run_killed_after_its_manifest_appends_nothing_twice(tmp_path: Path) -
     store, images = tmp_path / "store", np.zeros((3, 8, 8, 3), np.uint8)
     rawpack_packer.pack(images, store, workers=0)
     with (
-        mock.patch("rawpack_packer.job.commit.tidy", side_effect=OSError(5, "Input/output error")),
+        mock.patch("rawpack_packer.job.commit.tidy", side_effect=OSError(errno.EIO, "Input/output error")),
         pytest.raises(PackError),
     ):
         rawpack_packer.append(images, store, workers=0)
-    assert len(Reader(store)) == 6
-    assert (store / ".rawpack").is_dir()
+    assert (len(Reader(store)), (store / ".rawpack").is_dir()) == (6, True)
     done = rawpack_packer.append(images, store, workers=0)
     assert (done.added, done.summary.already, len(Reader(store))) == (0, True, 6)
     assert not (store / ".rawpack").exists()
@@ -326,53 +310,181 @@ def test_files_that_come_after_a_killed_append_are_for_the_next(tmp_path: Path) 
     source = folder(tmp_path / "photos", {"x": 5})
     store = pack(source, tmp_path / "store", *SMALL)
     folder(source, {"x": 3}, first=50)
-    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
+    with FAILS:
         assert append(source, store, "--skip-existing").code == 1
     folder(source, {"x": 2, "y": 1}, first=90)
-    ran = append(folder(tmp_path / "other", {"x": 3}, first=900), store)
-    assert (ran.code, "was begun, and the source differs" in ran.err) == (2, True), ran
-    told = json.loads(append(source, store, "--skip-existing", "--json").out)
-    assert (told["added"], told["existing"], told["later"], told["samples"]) == (3, 5, 0, 8)
-    told = json.loads(append(source, store, "--skip-existing", "--json").out)
-    assert (told["added"], told["existing"], told["later"], told["samples"]) == (3, 8, 0, 11)
+    assert "was begun, and the source differs" in refused(folder(tmp_path / "other", {"x": 3}, first=900), store)
+    assert told(source, store) == (3, 5, 0, 0, 8)
+    assert told(source, store) == (3, 8, 0, 0, 11)
 
 
 def test_what_was_held_out_does_not_come_into_another_split(tmp_path: Path) -> None:
     """A folder that was divided by a draw and has grown: new files come into the split that is named, those of the
     others do not; samples without names get numbers that no split has, and no label ever means two classes."""
     source, sets = folder(tmp_path / "photos", {"cat": 10, "dog": 10}), tmp_path / "sets"
-    assert run_here("pack", "--quiet", "--workers", 0, *SMALL, "--holdout", "val=0.3", source, sets).code == 0
+    pack(source, sets, *SMALL, "--holdout", "val=0.3")
     folder(source, {"cat": 2, "eel": 1}, first=50)
-    ran = append(source, sets / "train")
-    assert (ran.code, "has or has rejected 20 of 23 samples" in ran.err) == (2, True), ran
-    told = json.loads(append(source, sets / "train", "--skip-existing", "--json").out)
-    assert (told["added"], told["existing"], told["samples"]) == (3, 20, 17)
-    keys = [{one["key"] for one in Reader(sets, split=name)} for name in ("train", "val")]
-    assert not keys[0] & keys[1]
-    assert len(keys[0] | keys[1]) == 23
+    assert "has or has rejected 20 of 23 samples" in refused(source, sets / "train")
+    assert told(source, sets / "train") == (3, 20, 0, 0, 17)
+    keys = [{*Reader(sets, split=name).column("key")} for name in ("train", "val")]
+    assert (keys[0] & keys[1], len(keys[0] | keys[1])) == (set(), 23)
     appended(folder(tmp_path / "more", {"ant": 2}, first=900), sets / "val")
     assert Reader(sets, split="train").classes == ("cat", "dog", "eel")
     assert Reader(sets, split="val").classes == ("cat", "dog", "eel", "ant")
-    assert run_here("inspect", "--verify", sets).code == 0
     images = np.zeros((10, 8, 8, 3), np.uint8)
     rawpack_packer.pack_splits(images, tmp_path / "arrays", holdout={"val": 3}, workers=0)
     for name in ("train", "val"):
         rawpack_packer.append(images[:2], tmp_path / "arrays" / name, workers=0)
-    numbers = [one["key"] for name in ("train", "val") for one in Reader(tmp_path / "arrays", split=name)]
+    numbers = [key for name in ("train", "val") for key in Reader(tmp_path / "arrays", split=name).column("key")]
     assert sorted(numbers) == [f"{i:08d}" for i in range(14)]
 
 
-def test_an_append_of_bad_files_alone_is_one(tmp_path: Path) -> None:
-    """Where nothing new can be packed and that is allowed, the rejects are recorded, and later appends go on."""
-    source = folder(tmp_path / "photos", {"x": 3})
-    store = pack(source, tmp_path / "store", *SMALL)
-    (source / "x" / "bad.png").write_text("no image")
-    told = json.loads(append(source, store, "--skip-existing", "--max-rejects", 1, "--json").out)
-    assert (told["added"], told["rejected"], told["samples"]) == (0, 1, 3)
-    assert len(Reader(store)) == 3
-    assert not (store / "columns-2").exists()
-    folder(source, {"x": 1}, first=10)
-    told = json.loads(append(source, store, "--skip-existing", "--json").out)
-    assert (told["added"], told["existing"], told["rejects"], told["samples"]) == (1, 4, 1, 4)
-    assert [path.name for path in sorted(store.glob("columns-*"))] == ["columns-1", "columns-3"]
-    assert run_here("inspect", "--verify", store).code == 0
+# ---------------------------------------------------------------------------------------------- mended
+
+BAD, IMAGES = 2, range(4)
+
+
+def photos(root: Path) -> Path:
+    """Images that are always of one time."""
+    for i in IMAGES:
+        os.utime(save(root / f"{i}.png", picture(16, 16, i)), (1, 1))
+    return root
+
+
+# Each of these writes a source, with one bad sample or without, and returns it.
+
+
+def lines(root: Path, broken: bool, bad: str) -> Path:
+    """A listing of images with a score each. bad: the whole line of one of them."""
+    rows = [f"{i}.png,{i}" for i in IMAGES]
+    rows[BAD] = bad if broken else rows[BAD]
+    (photos(root) / "list.csv").write_text("\n".join(["path,score", *rows, ""]))
+    return root / "list.csv"
+
+
+def image(root: Path, broken: bool) -> Path:
+    """The listing is the same before and after."""
+    path = lines(root, False, "")
+    if broken:
+        (root / f"{BAD}.png").write_text("no image")
+    for file in (path, root / f"{BAD}.png"):
+        os.utime(file, (1, 1))
+    return path
+
+
+def archive(root: Path, broken: bool) -> Path:
+    """The bad member is as large as the good one, and no member has a time."""
+    members: dict[str, bytes | str] = {f"{i}.png": encoded(picture(16, 16, i)) for i in IMAGES}
+    if broken:
+        members[f"{BAD}.png"] = b"x" * len(members[f"{BAD}.png"])
+    (root / "images-000.tar").write_bytes(tar(members))
+    os.utime(root / "images-000.tar", ns=(1, 1 + broken))
+    return root / "images-000.tar"
+
+
+def in_memory(_root: Path, broken: bool) -> list[dict[str, Any]]:
+    samples: list[dict[str, Any]] = [{"image": picture(16, 16, i), "score": i} for i in IMAGES]
+    samples[BAD]["score"] = "two" if broken else BAD
+    return samples
+
+
+MENDED: dict[str, Callable[[Path, bool], Any]] = {
+    "cell": partial(lines, bad="2.png,two"),
+    "line without a key": partial(lines, bad=",,,"),
+    "image": image, "archive": archive, "dataset": in_memory,
+}  # fmt: skip
+
+
+def counted(source: Any, store: Path, **options: Any) -> tuple[int, int, int]:
+    """What an append that skips what exists and allows no rejects does: added, existing, and rejected before."""
+    done = rawpack_packer.append(source, store, **{"skip_existing": True, "max_rejects": 0, "workers": 0} | options)
+    return done.added, done.existing, done.rejected_before
+
+
+@pytest.mark.parametrize("what", MENDED)
+def test_what_was_mended_outside_of_the_image_file_is_added(tmp_path: Path, what: str) -> None:
+    """While it is bad, nothing is added nor listed again; once it is mended, the store has what one pack of the mended
+    source has."""
+    write, store = partial(MENDED[what], tmp_path), tmp_path / "store"
+    rawpack_packer.pack(write(True), store, size=16, max_rejects=1, workers=0)
+    before = files_of(store)
+    assert counted(write(True), store) == (0, 4, 1)
+    assert files_of(store) == before
+    assert counted(write(False), store) == (1, 3, 0)
+    pixels = sorted(picture(16, 16, i).tobytes() for i in IMAGES)
+    assert sorted(sample["image"].tobytes() for sample in Reader(store)) == pixels
+    assert [line["sample"] for line in rejects_of(store)] == [BAD]
+    assert counted(write(False), store) == (0, 4, 0)
+
+
+def test_a_mended_partner_lets_its_sample_in(tmp_path: Path) -> None:
+    """One that is no image, and one that is not there: the file of the first image is the same."""
+    source, partners = photos(tmp_path / "in"), photos(tmp_path / "out")
+    (partners / "1.png").unlink()
+    (partners / "2.png").write_text("no image")
+    options: dict[str, Any] = {"images": {"target": partners}}
+    rawpack_packer.pack(source, tmp_path / "store", size=16, max_rejects=2, workers=0, **options)
+    for k, name in enumerate(("1.png", "2.png")):
+        save(partners / name, picture(16, 16, 7))
+        assert counted(source, tmp_path / "store", **options) == (1, 3, 1 - k)
+
+
+@contextmanager
+def unreadable(*names: str) -> Iterator[None]:
+    """As if the disk could not read these files."""
+    read = files.opened
+
+    def failing(path: str) -> AbstractContextManager[int]:
+        if path.endswith(names):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(path)
+
+    with mock.patch.object(files, "opened", failing):
+        yield
+
+
+def test_a_file_that_can_be_read_again_is_added(tmp_path: Path) -> None:
+    """Though its size and time are as they were. One that can be read then, but is no image, is a new reject, which is
+    not read again."""
+    source, store = photos(tmp_path / "photos"), tmp_path / "store"
+    (source / "bad.png").write_text("no image")
+    with unreadable("2.png", "bad.png"):
+        rawpack_packer.pack(source, store, size=16, max_rejects=2, workers=0)
+    with pytest.raises(PackError, match="rejected"):
+        counted(source, store)
+    assert counted(source, store, max_rejects=1) == (1, 3, 0)
+    assert [line["reason"] for line in rejects_of(store)] == ["unreadable", "unreadable", "not_an_image"]
+    with mock.patch.object(files, "opened", side_effect=AssertionError):
+        assert counted(source, store) == (0, 5, 1)
+
+
+def test_a_sample_that_crashed_is_not_tried_in_this_process(tmp_path: Path) -> None:
+    """Nor is its archive known to be the same."""
+    write, store = partial(archive, tmp_path), tmp_path / "store"
+    rawpack_packer.pack(write(True), store, size=16, max_rejects=1, workers=0)
+    crashed = journal.Reject(BAD, "2.png", "crashed", "it killed two processes that decoded it")
+    keys = [(f"{i}.png", crashed if i == BAD else None) for i in IMAGES]
+    with (
+        mock.patch.object(journal, "_keys", return_value=keys),
+        mock.patch("rawpack_packer.job.append.prepare_item", side_effect=AssertionError),
+    ):
+        assert counted(write(False), store) == (0, 4, 1)
+
+
+def test_a_mended_reject_of_another_split_stays_in_that(tmp_path: Path) -> None:
+    """A draw promised that none of its samples comes into this one."""
+    rows = [(f"{k}.png", f"p{k % 6}") for k in range(24)]
+    for k, (name, _) in enumerate(rows):
+        save(tmp_path / name, picture(16, 16, k))
+    for name, _ in rows[::5]:
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:50])
+    source, sets = tmp_path / "list.csv", tmp_path / "sets"
+    source.write_text("\n".join(["path,person", *map(",".join, rows)]) + "\n")
+    pack(source, sets, "--size", 8, "--holdout", "val=0.4", "--group-by", "person", "--max-rejects", "100%")
+    bad = {name: {one["key"] for one in rejects_of(sets / name)} for name in ("train", "val")}
+    assert all(bad.values())
+    for k, (name, _) in enumerate(rows):
+        save(tmp_path / name, picture(16, 16, k))
+    assert told(source, sets / "train")[0] == len(bad["train"])
+    people = {name: set(Reader(sets / name).column("person")) for name in ("train", "val")}
+    assert people["train"] & people["val"] == set()

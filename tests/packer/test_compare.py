@@ -7,15 +7,12 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from drawing import results
-from measuring import processes
 from pictures import picture, save
 
 COMPARE = Path(__file__).resolve().parents[2] / "scripts" / "compare"
@@ -71,166 +68,17 @@ def test_an_honest_system_passes(harness: Any, job: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "missing", "repeated"),
-    [([*range(COUNT - 1)], 1, 0), ([*range(COUNT - 1), 0], 1, 1), ([0, 0, 0, 0], 11, 1)],
+    ("order", "within", "found"),
+    [
+        ([*range(COUNT - 4)], [0, 1, 2, 3], {"missing": 4, "repeated": 0, "wrong": 0}),
+        ([*range(COUNT - 1), 0], [0, 1, 2, 3], {"missing": 1, "repeated": 1, "wrong": 0}),
+        ([*range(COUNT)], [1, 0, 2, 3], {"missing": 0, "repeated": 0, "wrong": 6}),
+    ],
 )
-def test_samples_that_do_not_come_exactly_once_are_counted(
-    harness: Any, job: Any, order: list[int], missing: int, repeated: int
-) -> None:
-    found = harness.check(job, system(harness, job, order))
-    assert (found["missing"], found["repeated"]) == (missing, repeated)
-
-
-def test_wrong_pixels_are_counted(harness: Any, job: Any) -> None:
-    """Two images changed places, as after a mistake with labels."""
-    found = harness.check(job, system(harness, job, [*range(COUNT)], lambda images: images[[1, 0, 2, 3]]))
-    assert found["wrong"] == 6
-
-
-MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-
-
-def crops(harness: Any, job: Any, order: list[int], *, scale: float = 1 / 255, numbers: list[int] | None = None) -> Any:
-    """A system that delivers a quarter of each image, magnified, at random and normalized."""
-    source, random = harness.Source(job), np.random.default_rng(3)
-
-    def epoch(number: int) -> Iterator[tuple[Any, Any]]:
-        images = []
-        for i in order:
-            top, left = random.integers(113, size=2)
-            quarter = source.sample(i)[top : top + 112, left : left + 112].repeat(2, axis=0).repeat(2, axis=1)
-            images.append(((quarter * scale - MEAN) / STD).transpose(2, 0, 1))
-        yield np.stack(images).astype(np.float32), np.array(numbers or order)
-
-    return SimpleNamespace(NAME="numpy", read=lambda folder, job: epoch)
-
-
-def test_normalized_crops_are_checked(harness: Any, job: Any, images: Path, tmp_path: Path) -> None:
-    """Each sample once and the colors of its own image pass; values that are not normalized, or not floats with
-    channels first, are an error."""
-    (tmp_path / "all").mkdir()
-    for path in sorted((images / "all").iterdir())[:BATCH]:
-        (tmp_path / "all" / path.name).symlink_to(path)
-    job = replace(job, crop="random", floats=True, images=str(tmp_path))
-    order = [*range(BATCH)]
-    found = harness.check(job, crops(harness, job, order))
-    assert (found["missing"], found["repeated"], found["wrong"], found["checked"]) == (0, 0, 0, BATCH)
-    with pytest.raises(ValueError, match="not those of normalized crops"):
-        harness.check(job, crops(harness, job, order, scale=1.0))
-    with pytest.raises(ValueError, match="uint8"):
-        harness.check(job, system(harness, job, order))
-
-
-def test_normalized_crops_of_other_images_are_counted(harness: Any, tmp_path: Path) -> None:
-    """Labels that are one off: a dark image is not a crop of a light one. So are missing samples."""
-    for i, level in enumerate((40, 90, 140, 190)):
-        save(tmp_path / "images" / "all" / f"{i}.jpg", np.full((240, 240, 3), level, np.uint8))
-    about = ("check", "none", "raw", str(tmp_path), str(tmp_path / "images"))
-    job = harness.Job(*about, crop="random", floats=True, batch=4)
-    found = harness.check(job, crops(harness, job, [1, 2, 3]))
-    assert (found["missing"], found["wrong"]) == (1, 0)
-    assert harness.check(job, crops(harness, job, [1, 2, 3, 0], numbers=[0, 1, 2, 3]))["wrong"] == 4
-
-
-def test_batches_that_change_are_counted(harness: Any, job: Any) -> None:
-    """One buffer for all batches: all but the last that was kept have changed."""
-    buffer: list[Any] = []
-
-    def reuse(images: Any) -> Any:
-        if not buffer:
-            buffer.append(images.copy())
-        buffer[0][:] = images
-        return buffer[0]
-
-    assert harness.kept(job, system(harness, job, [*range(COUNT)], reuse)) == {"kept": 3, "changed": 2}
-
-
-@pytest.mark.parametrize(("skipped", "missing"), [(0, 0), (1, BATCH)])
-def test_a_resumed_epoch_is_compared_with_a_whole_one(harness: Any, job: Any, skipped: int, missing: int) -> None:
-    """State is the number of batches taken; a system that skips one more loses its samples."""
-    whole = system(harness, job, [*range(COUNT)])
-
-    def resume(folder: Path, job: Any, state: Any) -> Any:
-        batches = list(whole.read(folder, job)(0))
-        return iter(batches if state is None else batches[state + skipped :]), lambda: job.take
-
-    whole.resume = resume
-    job = replace(job, state=f"{job.folder}/state")
-    assert harness.resume_save(job, whole) == {"offered": True}
-    found = harness.resume_rest(job, whole)
-    assert (found["taken"], found["missing"], found["repeated"]) == (BATCH, missing, 0)
-    assert harness.resume_save(job, system(harness, job, [0])) == {"offered": False}
-
-
-def test_a_paced_consumer_gets_what_it_asks_for(harness: Any, job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of a known time: no more images than it asks for, whatever the reader could deliver."""
-    monkeypatch.setattr(harness, "_WARM_S", 0.1)
-    images = np.ones((BATCH, 224, 224, 3), np.uint8)
-    endless = SimpleNamespace(read=lambda folder, job: lambda number: [(images, None)] * 10)
-    (point,) = harness.pace(replace(job, rates=(100.0,), seconds=0.2), endless)["paced"]
-    assert point["wanted"] == 100
-    assert 0 < point["images_per_s"] <= 100
-
-
-def result() -> dict[str, Any]:
-    """A run of two rounds with two systems, one of which failed at JPEG."""
-    base = {"group": 0, "round": 0, "kind": "raw", "crop": "centre"}
-    counted = {"samples": 8, "delivered": 8, "missing": 0, "repeated": 0}
-    checked = counted | {"difference": 0.0, "checked": 8, "wrong": 0}
-    costs = {"cpu_s_per_1000": 0.5, "first_batch_s": 0.25, "memory_bytes": 5e6, "version": "1.2"}
-    rows: list[dict[str, Any]] = []
-    for name, rates in (
-        ("copy limit", (1000.0, 4000.0)),
-        ("rawpack memmap", (500.0, 3000.0)),
-        ("Other", (100.0, 240.0)),
-    ):
-        about = base | {"system": name, "limit": name == "copy limit"}
-        for number, rate in enumerate(rates):
-            rows.append(about | costs | {"measure": "read", "round": number, "images_per_s": rate})
-        if not about["limit"]:
-            gone = 3 if name == "Other" else 0
-            rows += [
-                about | {"measure": measure} | values
-                for measure, values in {
-                    "check": checked,
-                    "kept": {"kept": 16, "changed": gone},
-                    "kill_worker": {"workers": 1, **counted},
-                    "resume": {"offered": not gone, **counted},
-                    "small_shm": {"error": "RuntimeError: bus | error"},
-                    "killed_packer": {
-                        "finished": False, "left": checked | {"missing": gone}, "again": {}, "again_s": 1.0,
-                        "whole_s": 4.0, "after": checked,
-                    },
-                }.items()
-            ]  # fmt: skip
-    rows.append(base | {"measure": "read", "system": "Other", "kind": "jpeg", "error": "ImportError: no decoder"})
-    return {"settings": {"images": 20, "batch": 4, "workers": 2, "rounds": 2, "seconds": 1, "quick": False},
-            "environments": {}, "left_out": {"ffcv": "pip failed:\nno compiler"}, "rows": rows}  # fmt: skip
-
-
-def cells(text: str, name: str) -> list[str]:
-    (line,) = (line for line in text.splitlines() if line.startswith(f"| {name} |"))
-    return [cell.strip() for cell in line.strip("|").split("|")]
-
-
-def test_tables_say_what_was_measured() -> None:
-    """Medians, the range, ratios round by round; failures and what was left out in words."""
-    shown = dict(results.everything(result()))
-    read = shown["Reading, raw, 224 px"]
-    # Ratios to the limit: 0.5 and 0.75, 0.1 and 0.06; to rawpack: 0.2 and 0.08.
-    assert cells(read, "rawpack memmap")[1:4] == ["1,750 (500 to 3,000)", "0.62", "1.00"]
-    assert cells(read, "Other")[1:4] == ["170 (100 to 240)", "0.08", "0.14"]
-    names = [line.split("|")[1].strip() for line in read.splitlines()[2:5]]
-    assert names == ["*copy limit*", "rawpack memmap", "Other"]
-    wrong = shown["When things go wrong"]
-    assert cells(wrong, "rawpack memmap")[1:] == [
-        "yes", "unchanged", "continues: all 8 once", "fails: RuntimeError: bus / error", "exactly",
-    ]  # fmt: skip
-    assert cells(wrong, "Other")[2] == "3 of 16 changed"
-    assert cells(wrong, "Other")[-1] == "not offered"
-    killed = cells(shown["When packing is killed halfway"], "Other")
-    assert killed[1:3] == ["opens without an error; 3 missing of 8", "succeeds in 1.0 s (25% of a full run)"]
-    assert "ffcv, which could not be installed: no compiler" in shown["Installation, with NumPy, OpenCV and simplejpeg"]
+def test_faults_are_counted(harness: Any, job: Any, order: list[int], within: list[int], found: dict[str, int]) -> None:
+    """Samples that do not come exactly once, and images that changed places in a batch, as after a mistake with
+    labels."""
+    assert harness.check(job, system(harness, job, order, lambda images: images[within])).items() >= found.items()
 
 
 @pytest.mark.heavy
@@ -256,15 +104,11 @@ def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest
     assert not [row for row in found["rows"] if "error" in row]
     by = {row["measure"]: row for row in found["rows"] if not row.get("limit")}
     assert by["read"]["images_per_s"] > 0
-    assert by["recipe"]["images_per_s"] > 0
     assert by["recipe_check"] == by["recipe_check"] | {"missing": 0, "repeated": 0, "wrong": 0, "samples": 128}
-    assert by["read"]["memory_bytes"] > 0
     for measure in ("check", "kill_worker", "resume"):
         assert (by[measure]["delivered"], by[measure]["missing"], by[measure]["repeated"]) == (128, 0, 0)
-    assert by["check"]["wrong"] == 0
     assert by["kept"] == by["kept"] | {"kept": 16, "changed": 0}
     assert by["killed_packer"]["after"]["missing"] == 0
-    assert found["machine"]["cpus"] >= 1
     assert not (tmp_path / "work").exists()
     assert not (tmp_path / "home").exists()
 
@@ -283,26 +127,3 @@ def test_a_folder_with_other_files_is_not_deleted(
         runpy.run_path(str(COMPARE), run_name="__main__")
     assert "data contains other files" in capsys.readouterr().err
     assert [*tmp_path.rglob("*.jpg")] == [precious]
-
-
-def test_a_measured_process_leaves_no_other_behind(tmp_path: Path) -> None:
-    """A child that a system leaves running ends with the measurement, and one that takes too long is said to hang."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    child = f"import time; held = open({str(fifo)!r}, 'w'); print(1, flush=True); time.sleep(600)"
-    parent = (
-        f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE);"
-        "child.stdout.readline(); print('noise'); print('{}')"
-    )
-    (tmp_path / "work").mkdir()
-    assert processes.output([sys.executable, "-c", parent], tmp_path / "work", last=True) == "{}"
-    os.set_blocking(reading, True)
-    # Nobody can write to it any more.
-    assert os.read(reading, 1) == b""
-    os.close(reading)
-    with pytest.raises(processes.CallFailedError, match="hangs"):
-        processes.output([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "work", 0.2)
-    with pytest.raises(processes.CallFailedError, match="ValueError: no such store"):
-        processes.output([sys.executable, "-c", "raise ValueError('no such store')"], tmp_path / "work")
-    assert not [*(tmp_path / "work").iterdir()]

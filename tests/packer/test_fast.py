@@ -34,38 +34,32 @@ def waves(height: int, width: int, orientation: int = 1) -> bytes:
     return file.getvalue()
 
 
+def exact_and_fast(data: bytes, size: str) -> tuple[Pixels, Pixels]:
+    exact, fast = (prepare(data, make_recipe(size=size, fast=fast)).image for fast in (False, True))
+    return exact, fast
+
+
 @pytest.mark.parametrize("size", ["64", "96x80"])
 @pytest.mark.parametrize("shape", [(375, 500), (501, 377), (1203, 811)])
 def test_nothing_is_shifted(shape: tuple[int, int], size: str) -> None:
-    """Sides that no scale divides: the centre that is cut out is the same part of the picture."""
-    data = waves(*shape)
+    """Sides that no scale divides: the centre that is cut out is the same part of the picture. Where half of the image
+    would be smaller than the size, the pixels are those of the exact way."""
     with mock.patch("rawpack.jpeg.decode", wraps=jpeg.decode) as decode:
-        fast = prepare(data, make_recipe(size=size, fast=True)).image
+        exact, fast = exact_and_fast(waves(*shape), size)
     assert decode.call_args.kwargs["scale"] > 1
-    assert psnr(prepare(data, make_recipe(size=size)).image, fast) > 22
+    assert psnr(exact, fast) > 22
+    assert np.array_equal(*exact_and_fast(waves(100, 120), size))
 
 
 def test_turned_photographs_are_turned() -> None:
     """Orientation and reduced scale together."""
     for orientation in range(1, 9):
-        data = waves(512, 768, orientation)
-        exact, fast = (prepare(data, make_recipe(size="48x64", fast=fast)).image for fast in (False, True))
-        assert psnr(exact, fast) > 22, orientation
-
-
-def test_small_images_are_decoded_in_full() -> None:
-    """Where half of the image would be smaller than the size, the pixels are those of the exact way."""
-    data = waves(100, 120)
-    exact, fast = (prepare(data, make_recipe(size="64", fast=fast)).image for fast in (False, True))
-    assert np.array_equal(exact, fast)
+        assert psnr(*exact_and_fast(waves(512, 768, orientation), "48x64")) > 22, orientation
 
 
 def test_real_photographs_come_out_alike(photos: Path) -> None:
     """Half of them within 33 dB of the exact way, none below 20."""
     found = sorted(path for path in photos.rglob("*") if path.is_file())[::16]
-    ratios = []
-    for path in found:
-        exact, fast = (prepare(path.read_bytes(), make_recipe(size="96", fast=fast)).image for fast in (False, True))
-        ratios.append(psnr(exact, fast))
+    ratios = [psnr(*exact_and_fast(path.read_bytes(), "96")) for path in found]
     assert statistics.median(ratios) > 33
     assert min(ratios) > 20

@@ -1,15 +1,19 @@
-"""A leading `~` in a path that a user typed is the home folder, in every function and every option."""
+"""Paths as users give them, in every function and every option: a leading `~` is the home folder, a file:// URL its
+folder, and other URLs are refused by name where only a folder will do."""
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+import pyarrow as pa
 import pytest
 from pictures import picture, save
 
@@ -22,19 +26,14 @@ from rawpack_packer.cli import cli
 NO_PATHS = {
     "address", "array", "batch", "batches", "begin", "budget", "cache_bytes", "check", "chunk", "classes", "cold",
     "color", "columns", "compression", "crop", "curate", "depth", "disk", "drop_last", "end", "engine",
-    "engine_timeout",
-    "episodes", "every", "fast", "field", "fields", "fit", "format", "fps", "frame_step", "group_by", "holdout", "host",
-    "image",
-    "image_column", "image_size", "interpolation", "jpeg_tables", "keep_labels", "label_depth",
-    "key_column", "key_pattern", "keys",
-    "kind", "label_column", "length",
-    "limit", "max_frames", "max_pixels", "max_rejects",  "memory", "names", "numbered", "other_libraries",
-    "options", "path_column", "per_class", "port",
-    "prefix", "preload", "progress", "quality", "reader", "quick", "restart", "rounds", "rows",
+    "engine_timeout", "episodes", "every", "fast", "field", "fields", "fit", "format", "fps", "frame_step", "group_by",
+    "holdout", "host", "image", "image_column", "image_size", "interpolation", "jpeg_tables", "keep_labels",
+    "key_column", "key_pattern", "keys", "kind", "label_column", "label_depth", "length", "limit", "max_frames",
+    "max_pixels", "max_rejects", "memory", "names", "numbered", "options", "other_libraries", "path_column",
+    "per_class", "port", "prefix", "preload", "progress", "quality", "quick", "reader", "restart", "rounds", "rows",
     "say", "seconds", "seed", "shard_size", "size", "skip_existing", "skip_unknown", "skip_unreadable", "source_kind",
-    "split", "split_by", "splits", "stale_copies", "start", "state",
-    "storage_options", "strict", "subsampling", "target",
-    "tick", "timeout", "to", "transform", "verify", "where", "workers",
+    "split", "split_by", "splits", "stale_copies", "start", "state", "storage_options", "strict", "subsampling",
+    "target", "tick", "timeout", "to", "transform", "verify", "where", "workers",
 }  # fmt: skip
 """Parameters that are no paths, by their names; so is `classes`, where its type has no PathLike."""
 PATH_TYPE = re.compile(r"\b(PathLike|Path|Named|Data|StorePath)\b")
@@ -56,20 +55,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not list(here.iterdir())
 
 
-def functions() -> Iterator[tuple[str, Any]]:
-    """All public functions and constructors."""
-    for name in rawpack.__all__:
-        found = getattr(rawpack, name)
-        if inspect.isfunction(found):
-            yield name, found
-    yield "Reader", Reader
-    yield "Reader.mix", Reader.mix
-
-
 def path_parameters() -> list[tuple[str, Any, str, dict[str, Any]]]:
     """Every parameter of a public function that takes a path: function, parameter, and values for the others."""
-    found = []
-    for name, function in functions():
+    found, public = [], {name: getattr(rawpack, name) for name in rawpack.__all__}
+    functions = {name: one for name, one in public.items() if inspect.isfunction(one)}
+    for name, function in (functions | {"Reader": Reader, "Reader.mix": Reader.mix}).items():
         parameters = inspect.signature(function).parameters.values()
         for one in parameters:
             if not PATH_TYPE.search(str(one.annotation)):
@@ -119,24 +109,17 @@ def test_every_path_of_every_command_is_expanded(home: Path) -> None:
             assert not re.search(r"FILE|DIR|FOLDER", metavar), (command, option.opts)
 
 
-def test_a_store_in_the_home_folder(home: Path) -> None:
+def test_a_store_in_the_home_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing to `~/store` fills the folder that the shell would, for str and Path, and so does reading it; no folder
-    called `~` appears."""
+    called `~` appears. So it is of the cache, and of checkpoints, which Keras does not expand either."""
     rawpack.pack("~/photos", "~/store", size=16, workers=0)
     assert (home / "store" / "store.json").is_file()
     rawpack.pack_splits({"train": "~/photos", "val": Path("~/photos")}, "~/set", size=16, workers=0)
     rawpack.merge(["~/set/train", Path("~/set/val")], "~/both", prefix="names", workers=0)
     rawpack.export("~/both", "~/files")
     assert rawpack.describe("~/store")["samples"] == 6
-    assert len(Reader(Path("~/set"), split="val")) == 6
     assert len(Reader(["~/store", Path("~/both")])) == 18
-    assert len(Reader.mix({"~/store": 1, "~/both": 1})) > 0
     assert list((home / "files").rglob("*.png"))
-
-
-def test_the_cache_and_checkpoints_in_the_home_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder of fetched files, given to a reader or by RAWPACK_CACHE, and that of checkpoints, which Keras does not
-    expand either."""
     assert CacheFolder("~/fetched").folder == home / "fetched"
     monkeypatch.setenv("RAWPACK_CACHE", "~/elsewhere")
     assert CacheFolder().folder == home / "elsewhere"
@@ -146,9 +129,8 @@ def test_the_cache_and_checkpoints_in_the_home_folder(home: Path, monkeypatch: p
 
 def test_without_a_home_folder_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing tells the home folder, as in a container under another user, the message names what is missing."""
-    monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.delenv("RAWPACK_CACHE", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for name in ("HOME", "RAWPACK_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", lambda uid: (_ for _ in ()).throw(KeyError(uid)))
     with pytest.raises(UsageError, match=r"~/store: your home folder is not known: set HOME"):
         Reader("~/store")
@@ -156,17 +138,78 @@ def test_without_a_home_folder_the_error_says_so(monkeypatch: pytest.MonkeyPatch
         CacheFolder()
 
 
-def test_what_is_not_a_user_s_path_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A `~` in the lines of a listing, in URLs, or in the middle of a path is a letter like any other; a folder whose
-    name begins with it is reached by `./~name`."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("~odd/a/0.png", "~odd/b~/~1.png"):
-        save(tmp_path / name, picture(16, 16, 3))
-    (tmp_path / "list.csv").write_text("path,label\n~odd/a/0.png,1\n~odd/b~/~1.png,2\n")
-    rawpack.pack("./~odd", "~/store", size=16, workers=0)
-    assert list(Reader("~/store").column("key")) == ["a/0.png", "b~/~1.png"]
-    rawpack.pack("list.csv", "listed", size=16, workers=0)
-    assert list(Reader("listed").column("key")) == ["~odd/a/0.png", "~odd/b~/~1.png"]
-    rawpack.pack(["./~odd/a/0.png"], "one", size=16, workers=0)
-    np.testing.assert_array_equal(Reader("one")[0]["image"], Reader("listed")[0]["image"])
+# ---------------------------------------------------------------------------------------------- URLs
+
+IMAGES = np.arange(4 * 8 * 8 * 3, dtype=np.uint8).reshape(4, 8, 8, 3)
+MAKES: dict[str, Callable[[str], object]] = {
+    "convert": lambda place: rawpack.convert("store", place, workers=0),
+    "merge": lambda place: rawpack.merge(["store", "store"], place, prefix="numbers", workers=0),
+    "subset": lambda place: rawpack.subset("store", place, limit=2, workers=0),
+    "export": lambda place: rawpack.export("store", place),
+    "pack": lambda place: rawpack.pack(IMAGES, place, workers=0),
+    "pack_splits": lambda place: rawpack.pack_splits(IMAGES, place, holdout={"val": 1}, workers=0),
+}
+"""What makes a folder."""
+CHANGES: dict[str, Callable[[str], object]] = {
+    "append": lambda place: rawpack.append(IMAGES, place, workers=0),
+    "relabel": lambda place: rawpack.relabel(place, scores(4)),
+}
+"""What changes a store."""
+
+
+def scores(count: int) -> pa.Table:
+    return pa.table({"key": [f"{i:08d}" for i in range(count)], "score": np.ones(count)})
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a store."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    rawpack.pack(IMAGES, "store", workers=0)
+    return here
+
+
+@pytest.mark.parametrize("name", MAKES | CHANGES)
+def test_a_file_url_is_its_folder_and_no_other_url_becomes_one(here: Path, tmp_path: Path, name: str) -> None:
+    """As where stores are read: the folder that the URL names is made, with a blank in its name, and no other."""
+    before = sorted(here.iterdir())
+    if name != "pack":
+        with pytest.raises(UsageError, match=r"s3://bucket/out is a URL: .* folder"):
+            (MAKES | CHANGES)[name]("s3://bucket/out")
+    if name in MAKES:
+        MAKES[name](f"file://{tmp_path}/made%20here")
+        assert any((tmp_path / "made here").iterdir())
+    assert sorted(here.iterdir()) == before
+
+
+def test_a_store_at_a_file_url_is_read_and_changed(here: Path, tmp_path: Path) -> None:
+    """In every function, alone and beside a path."""
+    url = f"file://{here}/store"
+    rawpack.convert(url, tmp_path / "made", workers=0)
+    rawpack.merge([url, "store"], tmp_path / "both", prefix="numbers", workers=0)
+    assert (len(Reader(tmp_path / "made")), len(Reader(tmp_path / "both"))) == (4, 8)
+    CHANGES["relabel"](url)
+    assert Reader("store").column("score").tolist() == [1] * 4
+    rawpack.append({"image": IMAGES, "score": np.ones(4)}, url, workers=0)
+    assert len(Reader("store")) == 8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+@pytest.mark.parametrize("layout", ["hdf5", "lmdb"])
+def test_a_folder_whose_name_is_no_utf_8(tmp_path: Path, layout: str) -> None:
+    """Everything works in it: packing, checking, appending, new labels, another store, files, tables, and an LMDB as a
+    source."""
+    folder = tmp_path / os.fsdecode(b"st\xffore")
+    rawpack.pack(IMAGES, folder, format=layout, workers=1)
+    rawpack.append(IMAGES, folder, workers=1)
+    rawpack.relabel(folder, scores(8), stale_copies=True)
+    assert (rawpack.verify(folder), len(Reader(folder))) == ([], 8)
+    below = folder.with_name(f"{folder.name} below")
+    assert rawpack.convert(folder, below / "made", format="lmdb", workers=1).manifest.samples == 8
+    for to in ("files", "parquet"):
+        assert rawpack.export(folder, below / to, to=to).samples == 8
+    (shard,) = (below / "made").glob("*.lmdb")
+    shard.rename(below / "alone.lmdb")
+    assert rawpack.pack(below / "alone.lmdb", below / "again", workers=1).manifest.samples == 8

@@ -1,22 +1,25 @@
-"""Packing asks the disk for the files that it reads soon: which, when, and what comes of it."""
+"""Packing asks the disk for the files that it reads soon: which, when, and what comes of it. The headers of a tar
+archive are read in advance, by several threads, before they are read in order."""
 
 from __future__ import annotations
 
+import io
 import os
-import re
-import shutil
-import subprocess
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 from pictures import picture, save
-from running import command, environment
+from reading import descriptors
 
-from rawpack_packer.part import PartTask
-from rawpack_packer.part.pieces import _FORGETFUL, ReadAhead, _file_system, make_piece, starts
-from rawpack_packer.recipe import make_recipe
-from rawpack_packer.recipe.fields import store_fields
-from rawpack_packer.sources import Item, Samples, open_source
+from rawpack_packer.part.pieces import ReadAhead
+from rawpack_packer.sources import Samples, open_source
+from rawpack_packer.sources.archives import tar as headers
+from rawpack_packer.sources.archives.tar import read_headers_ahead
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
 AHEAD = 32
@@ -38,11 +41,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return calls
 
 
-def skip_where_nothing_is_asked(path: Path) -> None:
-    if _file_system(path.stat().st_dev).startswith(_FORGETFUL):
-        pytest.skip("files of this file system are not asked for")
-
-
 def folder(root: Path, count: int) -> list[str]:
     """JPEG files in two classes; their names in the order of the source."""
     first = save(root / "a" / "000.jpg", picture(16, 16, 0))
@@ -59,19 +57,12 @@ def whole(path: Path) -> Samples:
     return source.part(0, len(source))
 
 
-@pytest.mark.parametrize("kind", ["folder", "listing", "part"])
-def test_each_file_is_asked_for_once_and_early(tmp_path: Path, asked: list[tuple[str, int]], kind: str) -> None:
-    """Every file but the first, whole, in order, before its turn and no more than so many before it."""
-    source, names, rows = tmp_path / "source", folder(tmp_path / "source", 100), (0, 100)
-    sizes = {path.name: path.stat().st_size for path in source.rglob("*.jpg")}
-    if kind == "listing":
-        lines = [f"{'ab'[2 * i // 100]}/{name},1" for i, name in enumerate(names)]
-        (source / "list.csv").write_text("\n".join(["path,label", *lines]))
-        source /= "list.csv"
-    elif kind == "part":
-        rows = (20, 80)
-        names = names[20:80]
-    disk = ReadAhead(open_source(source).part(*rows), range(len(names)))
+@pytest.mark.parametrize("rows", [(0, 100), (20, 80)])
+def test_each_file_is_asked_for_once_and_early(tmp_path: Path, asked: list[tuple[str, int]], rows: Any) -> None:
+    """Every file of a part but the first, whole, in order, before its turn and no more than so many before it."""
+    names = folder(tmp_path, 100)[slice(*rows)]
+    sizes = {path.name: path.stat().st_size for path in tmp_path.rglob("*.jpg")}
+    disk = ReadAhead(open_source(tmp_path).part(*rows), range(len(names)))
     for i in range(len(names)):
         disk.at(i)
         assert len(asked) == min(i + AHEAD, len(names) - 1)
@@ -87,75 +78,10 @@ def test_large_files_are_asked_for_a_few_at_a_time(tmp_path: Path, asked: list[t
     seen = []
     for i in range(8):
         disk.at(i)
-        seen.append([int(name[0]) for name, _ in asked])
+        seen.append(max(int(name[0]) for name, _ in asked))
         asked[:] = [(name, size) for name, size in asked if size <= 8 << 20]
-    assert seen == [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6, 7],
-                    [1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7]]  # fmt: skip
+    assert seen == [3, 4, 5, 5, 5, 7, 7, 7]
     assert dict(asked)["5.jpg"] == 8 << 20
-
-
-def test_packing_asks(tmp_path: Path) -> None:
-    """A run asks for all files but the first of each part, by its own calls of the system."""
-    names = folder(tmp_path / "source", 100)
-    trace = tmp_path / "trace"
-    skip_where_nothing_is_asked(tmp_path)
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    # Where it can, it stops the process at these calls alone.
-    fast = ["--seccomp-bpf"] * ("--seccomp-bpf" in subprocess.check_output(["strace", "--help"], encoding="utf-8"))
-    ran = subprocess.run(
-        ["strace", "-f", *fast, "-y", "-e", "trace=fadvise64", "-o", trace, *command(), "pack", "--quiet",
-         "--size", "64", "--shard-size", "1", "--workers", "1", tmp_path / "source", tmp_path / "store"],
-        env=environment(), capture_output=True, encoding="utf-8", check=False,
-    )  # fmt: skip
-    if "PTRACE" in ran.stderr:
-        pytest.skip("processes cannot be traced here")
-    assert ran.returncode == 0, ran.stderr
-    found = re.findall(r"fadvise64\(\d+<[^>]*/(\d+\.jpg)>, 0, \d+, POSIX_FADV_WILLNEED\) += 0", trace.read_text())
-    assert sorted(found) == sorted(set(names) - {"000.jpg", "064.jpg"})
-
-
-def test_a_helper_asks(tmp_path: Path, asked: list[tuple[str, int]]) -> None:
-    """What is prepared for another worker is asked for too, and no more than that."""
-    names = folder(tmp_path / "source", 100)
-    source, recipe = open_source(tmp_path / "source"), make_recipe(format="lmdb", size="64")
-    (tmp_path / "store" / ".rawpack").mkdir(parents=True)
-    task = PartTask(0, 0, source.part(0, 100), recipe, store_fields(recipe, source), str(tmp_path / "store"), token="t")
-    assert make_piece(task, starts(task)[3])
-    first = starts(task)[3]
-    assert [name for name, _ in asked] == names[first + 1 : first + starts(task).step]
-
-
-def test_files_that_would_be_read_twice_are_not_asked_for(
-    tmp_path: Path, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """File systems in user space may drop a file's pages when it is opened again; which one it is, the system tells."""
-    folder(tmp_path, 10)
-    if Path("/proc/self/mountinfo").exists():
-        assert _file_system(Path("/proc").stat().st_dev) == "proc"
-    assert _file_system(0) == ""
-    monkeypatch.setattr("rawpack_packer.part.pieces._file_system", lambda device: "fuse.sshfs")
-    ReadAhead(whole(tmp_path), range(10)).at(0)
-    assert not asked
-
-
-class Odd:
-    """Samples whose files cannot be opened, or have no size."""
-
-    def __init__(self, paths: list[str]) -> None:
-        self._paths = paths
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def __getitem__(self, i: int, /) -> Item:
-        raise AssertionError("nobody reads")
-
-    def key(self, i: int, /) -> str:
-        raise AssertionError("nobody reads")
-
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        return (self._paths[i], 0, (-1, 0, 1000)[i % 3]) if self._paths[i] else None
 
 
 def test_what_cannot_be_asked_for_is_left_alone(tmp_path: Path) -> None:
@@ -163,10 +89,88 @@ def test_what_cannot_be_asked_for_is_left_alone(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "locked").write_bytes(b"?")
     (tmp_path / "locked").chmod(0)
-    paths = [str(tmp_path / name) for name in ("gone", "pipe", "locked", ".", "zero\0byte", "x" * 5000)] + [""]
-    samples = Odd([path for path in paths for _ in range(3)])
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    disk = ReadAhead(samples, range(len(samples)))
-    for i in range(len(samples)):
+    names = ("gone", "pipe", "locked", ".", "zero\0byte", "x" * 5000)
+    found = [(str(tmp_path / name), 0, size) for name in names for size in (-1, 0, 1000)]
+    samples = mock.MagicMock(image_file=lambda i: [*found, None][i])
+    before = descriptors()
+    disk = ReadAhead(samples, range(len(found) + 1))
+    for i in range(len(found) + 1):
         disk.at(i)
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert descriptors() == before
+
+
+# ---------------------------------------------------------------------------------------------- headers of archives
+
+needs_residency = pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system does not say what is in memory")
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int, int], list[tuple[int, int]]]:
+    """`read(path, start, stop)`: offset and size of all that is read of an archive that is not in memory."""
+    calls, pread = list[tuple[int, int]](), os.pread
+
+    def noted(fd: int, size: int, offset: int) -> bytes:
+        calls.append((offset, size))
+        return pread(fd, size, offset)
+
+    def run(path: Path, start: int, stop: int) -> list[tuple[int, int]]:
+        calls.clear()
+        with path.open("rb") as file:
+            read_headers_ahead(file.fileno(), start, stop)
+        return calls
+
+    monkeypatch.setattr(headers, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(headers, "_PIECE", 8192)
+    monkeypatch.setattr(headers, "_SEARCHED", 1 << 20)
+    monkeypatch.setattr(headers, "_in_memory", lambda fd, offsets: False)
+    monkeypatch.setattr(os, "pread", noted)
+    return run
+
+
+def archive(path: Path, count: int, format: int = tarfile.GNU_FORMAT) -> Path:
+    """Files of up to 20 kB, some of whose names are so long that they have a header of their own."""
+    random, long = np.random.default_rng(count), "long" * (20 if format == tarfile.USTAR_FORMAT else 50)
+    with tarfile.open(path, "w", format=format) as tar:
+        for k in range(count):
+            info = tarfile.TarInfo(f"{k}/{long if k % 7 == 0 else 'short'}.jpg")
+            info.size = int(random.integers(0, 20_000))
+            tar.addfile(info, io.BytesIO(random.bytes(info.size)))
+    return path
+
+
+@needs_residency
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_header_is_read_and_little_else(
+    tmp_path: Path, read: Callable[[Path, int, int], list[tuple[int, int]]], format: int
+) -> None:
+    """Those that `tarfile` finds, also of an archive that is in another file, and only pieces of the files' bytes."""
+    path = archive(tmp_path / "a.tar", 300, format)
+    with tarfile.open(path) as tar:
+        headers = [member.offset_data - 512 for member in tar]
+    within = tmp_path / "b"
+    within.write_bytes(b"ustar" * 300 + path.read_bytes() + bytes(1000))
+    for file, start in ((path, 0), (within, 1500)):
+        ranges = read(file, start, start + path.stat().st_size)
+        covered = np.zeros(within.stat().st_size, bool)
+        for offset, size in ranges:
+            covered[offset : offset + size] = True
+        assert all(covered[start + at : start + at + 512].all() for at in headers)
+        assert covered.sum() < path.stat().st_size / 3
+
+
+@needs_residency
+def test_what_is_no_archive_is_searched_for_a_while(
+    tmp_path: Path, read: Callable[[Path, int, int], list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zeros, noise, marks without a header, and an archive cut anywhere: it ends, and reads no more than it may."""
+    monkeypatch.setattr(headers, "_SEARCHED", 16_384)
+    whole, random = archive(tmp_path / "a.tar", 40).read_bytes(), np.random.default_rng(0)
+    for data in (bytes(1 << 20), random.bytes(1 << 20), b"ustar" * 200_000, b"", whole[:100_001]):
+        (tmp_path / "other").write_bytes(data)
+        calls = read(tmp_path / "other", 0, len(data))
+        assert sum(size for _, size in calls if size == 8192) <= 16 * (16_384 + 8192)
+    damaged = bytearray(whole)
+    for at in random.integers(0, len(damaged), 3000).tolist():
+        damaged[at] = int(random.integers(256))
+    (tmp_path / "other").write_bytes(damaged)
+    read(tmp_path / "other", 0, len(damaged))

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,10 @@ import numpy as np
 import pytest
 import running
 from folders import files_of, flip, states_of
-from forked import Forks
 from pictures import save
 
 import rawpack
-from rawpack import Reader, Workers
+from rawpack import Reader
 from rawpack.errors import PackError, UsageError
 from rawpack_packer.destination import files
 from rawpack_packer.job import commit
@@ -124,52 +122,48 @@ def test_an_empty_label_stays_as_it_is(
     store: Path, tmp_path: Path, suffix: str, empty: Any, dog: Any, none: Any
 ) -> None:
     """As in the marks of `rawpack view`, of which some were filled in; -1 takes a label away."""
-    before = Reader(store).column("label").tolist()
-    rows = [{"key": key, "label": label} for key, label in zip(_NAMES, [dog, empty, none, empty], strict=False)]
-    done = rawpack.relabel(store, _table(tmp_path / f"marks{suffix}", *rows))
-    assert (done.named, done.new_classes) == (2, ())
-    more = [{"key": key, "label": empty, "score": i} for i, key in enumerate(_NAMES)]
-    rawpack.relabel(store, _table(tmp_path / f"more{suffix}", *more))
+    labels = [dog, empty, none, *[empty] * 7]
+    rows = [{"key": key, "label": label, "score": i} for i, (key, label) in enumerate(zip(_NAMES, labels, strict=True))]
+    assert rawpack.relabel(store, _table(tmp_path / f"marks{suffix}", *rows)).new_classes == ()
     reader = Reader(store)
-    assert (reader.classes, reader.column("label").tolist()) == (("cat", "dog"), [1, before[1], -1, *before[3:]])
+    assert (reader.classes, reader.column("label").tolist()) == (("cat", "dog"), [1, 0, -1, 0, 0, 1, 1, 1, 1, 1])
     assert reader.column("score").tolist() == [*range(10)]
 
 
-def test_fields_of_every_kind_are_added(store: Path, tmp_path: Path) -> None:
-    """Numbers, texts, vectors and ragged arrays are added in the order of the store; then some are replaced."""
+def test_fields_of_every_kind_are_added_and_given_twice_change_nothing(store: Path, tmp_path: Path) -> None:
+    """Labels, numbers, NaN too, texts, lists, vectors and ragged arrays are added in the order of the store. The second
+    time, no file changes, and the result says so; another value of one sample is a change."""
     rows: list[dict[str, Any]] = [
-        {"path": name, "score": i / 8, "words": "é " * i, "vector": [i, -i], "points": [[float(i), 1.0]] * (i % 3)}
+        {"path": name, "label": "new", "score": i / 8 or float("nan"), "words": "é " * i, "tags": ["a"] * i,
+         "vector": [i, -i], "points": [[float(i), 1.0]] * (i % 3)}
         for i, name in enumerate(_NAMES)
-    ]
-
-    def check() -> None:
-        reader = Reader(store, verify=True)
-        assert reader.column("words") == [row["words"] for row in rows]
-        for name in ("score", "vector", "points"):
-            assert [np.asarray(one).tolist() for one in reader.column(name)] == [row[name] for row in rows]
-        assert _sound(store)
-
+    ]  # fmt: skip
     table = _table(tmp_path / "new.jsonl", *reversed(rows))
-    done = rawpack.relabel(store, table, fields={"points": "float32[?,2]", "score": "float16"})
-    assert (done.added, done.replaced, done.named) == (("score", "words", "vector", "points"), (), 10)
-    assert list(Reader(store).fields) == ["image", "label", "score", "words", "vector", "points", "key"]
+    kinds = {"points": "float32[?,2]", "score": "float16"}
+    done = rawpack.relabel(store, table, fields=kinds)
+    added = ("score", "words", "tags", "vector", "points")
+    assert (done.added, done.replaced, done.new_classes, done.named) == (added, ("label",), ("new",), 10)
+    assert list(Reader(store).fields) == ["image", "label", *added, "key"]
     assert Reader(store).fields["score"].dtype == "float16"
-    check()
-    rows[3:5] = [row | {"score": 9.0, "words": "new", "vector": [7, 7], "points": [[5.0, 5.0]]} for row in rows[3:5]]
-    rawpack.relabel(store, _table(tmp_path / "few.jsonl", *rows[3:5]))
-    check()
-
-
-def test_open_readers_go_on_with_what_they_opened(store: Path, tmp_path: Path) -> None:
-    """A reader has the labels with which it was opened, in workers too; one that opens later has the new ones."""
-    reader = Reader(store)
-    batches = reader.batches(2, workers=Workers(2, backend="process"), fields=["image", "label"])
-    first = iter(batches)
-    assert next(first)["label"].tolist() == [0, 0]
-    rawpack.relabel(store, _dogs(tmp_path / "new.csv", *_NAMES))
-    assert [int(label) for batch in first for label in batch["label"]] == [0] * 3 + [1] * 5
-    assert [int(label) for batch in reader.batches(2, workers=1) for label in batch["label"]] == [0] * 5 + [1] * 5
-    assert Reader(store).column("label").tolist() == [1] * 10
+    before = states_of(store)
+    assert "nothing to do: " in _relabel(store, table, *(f"--field={name}:{kind}" for name, kind in kinds.items())).out
+    done = rawpack.relabel(store, table)
+    assert (done.added, done.replaced, done.new_classes) == ((), (), ())
+    assert states_of(store) == before
+    other = {"label": "cat", "score": 7.0, "words": "new", "tags": ["b"], "vector": [7, 7], "points": [[5.0, 5.0]]}
+    for number, (name, value) in enumerate(other.items(), start=3):
+        rows[3] |= {name: value}
+        assert "replaced" in _relabel(store, _table(tmp_path / "other.jsonl", rows[3])).out
+        assert (store / f"columns-{number}").is_dir()
+    reader = Reader(store, verify=True)
+    assert [(reader.classes or ())[label] for label in reader.column("label")] == [row["label"] for row in rows]
+    assert [reader.column(name) for name in ("words", "tags")] == [
+        [row[name] for row in rows] for name in ("words", "tags")
+    ]
+    for name in ("score", "vector", "points"):
+        for found, row in zip(reader.column(name), rows, strict=True):
+            np.testing.assert_array_equal(np.asarray(found).tolist(), row[name])
+    assert _sound(store)
 
 
 def test_append_comes_before_and_after(store: Path, tmp_path: Path) -> None:
@@ -197,24 +191,17 @@ def test_append_comes_before_and_after(store: Path, tmp_path: Path) -> None:
     assert len(Reader(store)) == 14
 
 
-@pytest.mark.parametrize("options", [["-f", "lmdb", "--size", "keep"], ["-f", "hdf5", "--compression", "gzip"]])
-def test_other_formats(once: Path, tmp_path: Path, options: list[str]) -> None:
-    """LMDB as memmap; HDF5, whose shards have copies of columns, only where stale copies are allowed."""
-    store = running.pack(once / "photos", tmp_path / "store", *options)
+def test_copies_in_hdf5_are_stale_only_where_that_is_allowed(once: Path, tmp_path: Path) -> None:
+    """HDF5's shards have copies of columns, which keep their values."""
+    store = running.pack(once / "photos", tmp_path / "store", "-f", "hdf5", "--compression", "gzip")
     table = _dogs(tmp_path / "new.csv", "cat/1.png")
     images = [sample["image"] for sample in Reader(store)]
-    if "hdf5" in options:
-        refused = _relabel(store, table)
-        assert refused.code == 2
-        assert "copies of label" in refused.err
-        assert "--stale-copies" in refused.err
-        assert Reader(store).column("label").tolist() == [0] * 5 + [1] * 5
-        ran = _relabel(store, table, "--stale-copies")
-        assert "copies of label inside the HDF5 shards keep them" in ran.out
-        with h5py.File(next(store.glob("*.h5"))) as shard:
-            assert shard["label"][:].tolist() == [0] * 5 + [1] * 5
-    else:
-        assert _relabel(store, table).code == 0
+    refused = _relabel(store, table)
+    assert (refused.code, "copies of label" in refused.err, "--stale-copies" in refused.err) == (2, True, True)
+    assert Reader(store).column("label").tolist() == [0] * 5 + [1] * 5
+    assert "copies of label inside the HDF5 shards keep them" in _relabel(store, table, "--stale-copies").out
+    with h5py.File(next(store.glob("*.h5"))) as shard:
+        assert shard["label"][:].tolist() == [0] * 5 + [1] * 5
     reader = Reader(store, verify=True)
     assert reader.column("label").tolist() == [0, 1, 0, 0, 0, 1, 1, 1, 1, 1]
     np.testing.assert_array_equal([sample["image"] for sample in reader], images)
@@ -317,36 +304,13 @@ def test_ended_anywhere_it_is_the_old_or_the_new(store: Path, tmp_path: Path, en
         assert seen[-1] or isinstance(end, _Killed) or files_of(copy) == whole
         # It can be given again.
         before = {name: data for name, data in files_of(copy).items() if not name.startswith(".rawpack")}
-        assert ("nothing to do" in _relabeled(copy, table).out) == seen[-1]
+        assert ("nothing to do" in _relabel(copy, table).out) == seen[-1]
         assert not seen[-1] or files_of(copy) == before
         assert Reader(copy).column("score").tolist() == [1.5] * 10
         assert not (copy / ".rawpack").exists()
     assert seen == sorted(seen)
     assert set(seen[:-1]) == {False, True}
     assert len(seen) > 10
-
-
-_KILLED = """
-import itertools, os, signal
-from rawpack_packer.destination import files
-record, calls = files.record, itertools.count()
-def counted(*args):
-    if next(calls) == 4:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return record(*args)
-files.record = counted
-"""
-
-
-def test_killed_it_is_the_old(forks: Forks, store: Path, tmp_path: Path) -> None:
-    """SIGKILL while columns are written: the store is the old one, and the same call ends it."""
-    table = _dogs(tmp_path / "new.csv", *_NAMES)
-    ran = forks.command("relabel", "--from", table, store, before=_KILLED)
-    assert ran.code == -signal.SIGKILL, ran
-    assert Reader(store, verify=True).column("label").tolist() == [0] * 5 + [1] * 5
-    rawpack.relabel(store, table)
-    assert Reader(store, verify=True).column("label").tolist() == [1] * 10
-    assert not (store / ".rawpack").exists()
 
 
 def test_a_class_that_comes_to_two_splits_has_a_number_of_its_own_in_each(once: Path, tmp_path: Path) -> None:
@@ -361,47 +325,3 @@ def test_a_class_that_comes_to_two_splits_has_a_number_of_its_own_in_each(once: 
     assert Reader(sets, split="train").classes == Reader(sets, split="val").classes == ("cat", "dog", "ant", "bee")
     assert _sound(sets)
     assert "is a set of splits: relabel one of them" in _relabel(sets, tmp_path / "new.csv").err
-
-
-_TWICE: dict[str, list[dict[str, Any]]] = {
-    "labels": [{"key": name, "label": "dog"} for name in _NAMES],
-    "new classes": [{"key": name, "label": f"class {i}"} for i, name in enumerate(_NAMES)],
-    "some labels": [{"key": _NAMES[0], "label": "dog"}, {"key": _NAMES[1], "label": ""}],
-    "fields": [
-        {"key": name, "score": i + 0.5, "caption": f"of {i}" * i, "tags": ["a"] * i, "rows": [1.5] * (i % 3),
-         "pose": [i, 2, 3]}
-        for i, name in enumerate(_NAMES)
-    ],
-}  # fmt: skip
-
-
-def _relabeled(store: Path, table: Path) -> running.Ran:
-    return running.run_here("relabel", "--skip-unknown", "--from", table, store)
-
-
-@pytest.mark.parametrize("values", _TWICE)
-def test_given_twice_it_changes_nothing_the_second_time(store: Path, tmp_path: Path, values: str) -> None:
-    """Whatever the values are, and for each file of the store; the result says so."""
-    table = _table(tmp_path / "new.jsonl", *_TWICE[values])
-    first = _relabeled(store, table)
-    assert (first.code, (store / "columns-2").is_dir()) == (0, True), first
-    before = states_of(store)
-    again = _relabeled(store, table)
-    assert (again.code, "nothing to do: " in again.out) == (0, True), again
-    done = rawpack.relabel(store, table)
-    assert (done.added, done.replaced, done.new_classes) == ((), (), ())
-    assert states_of(store) == before
-    # Another value of one sample is a change.
-    other = {"score": 7.0, "label": "cat", "caption": "new", "tags": ["b"], "rows": [2.5], "pose": [7, 7, 7]}
-    for number, name in enumerate(_TWICE[values][0].keys() - {"key"}, start=3):
-        row = _TWICE[values][0] | {name: other[name]}
-        assert "replaced" in _relabeled(store, _table(tmp_path / "other.jsonl", row)).out
-        assert (store / f"columns-{number}").is_dir()
-
-
-def test_a_nan_is_the_same_nan(store: Path, tmp_path: Path) -> None:
-    table = _table(tmp_path / "new.csv", *({"key": name, "score": "nan"} for name in _NAMES))
-    assert _relabeled(store, table).code == 0
-    before = files_of(store)
-    assert "nothing to do" in _relabeled(store, table).out
-    assert files_of(store) == before

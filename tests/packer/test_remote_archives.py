@@ -1,4 +1,4 @@
-"""Archives behind URLs: the store is that of the same archives on the disk, each is fetched once, and nothing stays."""
+"""Archives and folders behind URLs: the store is that of the same files on the disk, each is fetched once."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from folders import files_of
 from pictures import encoded, picture
 from reading import wait_until
 from running import Ran, pack, run_here, started
+from videos import looked_through_here  # noqa: F401
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -32,7 +33,12 @@ pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
 from store_server import Server, find_by_itself, limit_spools, on, serving, slow, status
 
-TABLES = Path(__file__).parents[1] / "support" / "fixtures" / "huggingface" / "checkout" / "data"
+FIXTURES = Path(__file__).parents[1] / "support" / "fixtures"
+TABLES = FIXTURES / "huggingface" / "checkout" / "data"
+SETS = {
+    "mds/packed/zstd": "s3", "mds/packed/gz": "http", "litdata/packed/batch": "http", "lerobot/v30/arms": "s3",
+}  # fmt: skip
+"""Folders whose index says what they are -> by which scheme they are packed."""
 SHARDS, SAMPLES = 6, 30
 """Shards of a WebDataset, and the samples in each: of `SMALL`, a shard of the store has fewer than all."""
 SMALL = ("--size", 48, "--shard-size", 1)
@@ -65,6 +71,12 @@ def server(archives: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         started.put_folder("bucket", files_of(archives))
         find_by_itself(started, monkeypatch)
         yield started
+
+
+@pytest.fixture(params=["http", "s3"])
+def root(server: Server, request: pytest.FixtureRequest) -> str:
+    """The URL of the bucket."""
+    return f"{server.url}/bucket" if request.param == "http" else "s3://bucket"
 
 
 def check(far: Path, source: Path, *options: object) -> None:
@@ -135,31 +147,76 @@ def test_a_spool_with_little_room(
     check(far, archives / "train-{000..005}.tar", *lmdb)
 
 
-def test_from_one_url_to_another(server: Server, archives: Path, tmp_path: Path) -> None:
-    """A store at a URL can be packed from archives behind URLs; from Python, with the options of both."""
+@pytest.mark.usefixtures("trials_here")
+def test_other_commands_take_urls(server: Server, archives: Path, tmp_path: Path) -> None:
+    """Archives are packed to another URL, appended and planned with, and what was fetched is removed. Some of them are
+    enough for a plan, whose command has the URL."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
     rawpack_packer.pack(
-        "s3://bucket/photos.tar", "s3://bucket/store", tmp=tmp_path / "scratch", size=32, workers=0,
+        "s3://bucket/photos.tar", "s3://bucket/store", tmp=scratch, size=32, workers=0,
         storage_options={"endpoint_url": server.url},
     )  # fmt: skip
-    pack(archives / "photos.tar", tmp_path / "near", "--size", 32)
+    pack(archives / "photos.tar", tmp_path / "photos", "--size", 32)
     got = {name: data for name, data in server.files.items() if name.startswith("bucket/store/shard")}
-    assert list(got.values()) == [(tmp_path / "near" / "shard-00000.npy").read_bytes()]
-    assert not any((tmp_path / "scratch").rglob("*.tar"))
-
-
-def test_append(server: Server, archives: Path, tmp_path: Path) -> None:
-    """Archives behind URLs can be appended; the store has no work folder afterwards."""
+    assert list(got.values()) == [(tmp_path / "photos" / "shard-00000.npy").read_bytes()]
     pack(archives / "train-{000..002}.tar", tmp_path / "store", *SMALL)
     rawpack_packer.append(f"{server.url}/bucket/train-{{003..005}}.tar", tmp_path / "store", workers=0)
     pack(archives / "train-{000..005}.tar", tmp_path / "near", *SMALL)
     assert (Reader(tmp_path / "store").column("label") == Reader(tmp_path / "near").column("label")).all()
     assert not (tmp_path / "store" / ".rawpack").exists()
+    server.log.clear()
+    url = f"{server.url}/bucket/train-{{000..005}}.tar"
+    ran = run_here("plan", "--quiet", "--json", "--budget", "0.1s", "--workers", 1, "--batch", 4, "--size", 16,
+                   "--format", "memmap", "--compression", "none", "--tmp", scratch, url)  # fmt: skip
+    assert (ran.code, ran.err) == (0, ""), ran
+    told = json.loads(ran.out)
+    assert (told["recommended"], shlex.split(told["command"])[-2]) == ("memmap 16", url)
+    assert server.asked("train-002") == 0  # four of the six stand for all
+    assert not [path for path in scratch.rglob("*") if path.suffix in (".tar", ".npy")]
 
 
-@pytest.fixture(params=["http", "s3"])
-def root(server: Server, request: pytest.FixtureRequest) -> str:
-    """The URL of the bucket."""
-    return f"{server.url}/bucket" if request.param == "http" else "s3://bucket"
+# ---------------------------------------------------------------------------------------------- folders with an index
+
+
+@pytest.fixture
+def sets(server: Server, root: str) -> str:
+    """The URL of the bucket, which has these folders too."""
+    for name in (*SETS, "lerobot/v21/arms"):
+        server.put_folder(f"bucket/{name}", files_of(FIXTURES / name))
+    return root
+
+
+@pytest.mark.usefixtures("looked_through_here")
+@pytest.mark.parametrize(("root", "name"), [(scheme, name) for name, scheme in SETS.items()], indirect=["root"])
+def test_the_store_is_that_of_the_folder(server: Server, sets: str, name: str, tmp_path: Path) -> None:
+    """By the URL of the index, which says what it is, or by that of the folder and its kind."""
+    kind = name.partition("/")[0]
+    index, options = ("meta/info.json", ()) if kind == "lerobot" else ("index.json", ("--size", 16))
+    pack(FIXTURES / name, tmp_path / "near", *options)
+    pack(f"{sets}/{name}/{index}", tmp_path / "far", *options)
+    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
+    files = [path for path in (FIXTURES / name).rglob("*.*") if path.name != index]
+    if kind == "lerobot":  # videos of two cameras have the same names
+        assert all(server.asked(path.name) for path in files if path.suffix == ".mp4")
+        options = ("--episodes", "4")  # four frames of the 37
+        pack(FIXTURES / name, tmp_path / "near", "--restart", *options)
+    else:
+        assert all(server.asked(path.name) == 1 for path in files)
+    pack(f"{sets}/{name}/", tmp_path / "folder", "--source", kind, *options)
+    check_files(settled_files(tmp_path / "folder"), settled_files(tmp_path / "near"))
+
+
+@pytest.mark.parametrize("root", ["s3"], indirect=True)
+def test_each_video_is_fetched_once(server: Server, sets: str, tmp_path: Path) -> None:
+    """And those of a camera that nobody wants are not."""
+    url = f"{sets}/lerobot/v21/arms/meta/info.json"
+    pack(url, tmp_path / "far", "--columns", "observation.images.top,action")
+    assert [server.asked(f"top/episode_{k:06d}.mp4") for k in range(5)] == [1] * 5
+    assert server.asked("observation.images.wrist") == 0
+
+
+# ---------------------------------------------------------------------------------------------- what is missing
 
 
 @pytest.mark.parametrize("name", ["gone.tar", "rows-2.parquet", "folder.tar", "folder.tfrecord"])
@@ -169,8 +226,7 @@ def test_a_missing_object_is_said_to_be_missing(server: Server, root: str, tmp_p
     server.put_folder("bucket", {"folder.tar/a.jpg": b"a", "folder.tfrecord/a": b"a"})
     ran = run_here("pack", f"{root}/{name}", tmp_path / "store")
     said = f"rawpack: there is no file {root}/{name}: check the URL of the source"
-    assert (ran.code, ran.err.startswith(said)) == (2, True), ran.err
-    assert not (tmp_path / "store").exists()
+    assert (ran.code, ran.err.startswith(said), (tmp_path / "store").exists()) == (2, True, False), ran.err
     server.faults += [on(name, status(403), method=method) for method in ("GET", "HEAD")]
     ran = run_here("pack", f"{root}/{name}", tmp_path / "store")
     assert ran.code != 0
@@ -178,65 +234,21 @@ def test_a_missing_object_is_said_to_be_missing(server: Server, root: str, tmp_p
         assert words in ran.err
 
 
-@pytest.mark.parametrize(
-    ("root", "files", "name"),
-    [
-        ("http", "photos", "set/a-0000{}-of-00004.tar"),
-        ("s3", "rows-0", "set/a_{}_of_4.parquet"),
-        ("s3", "x.tfrecord-", "set/a.tfrecord-0000{}-of-00004"),
-    ],
-    indirect=["root"],
-)
-def test_a_missing_shard_of_a_pattern_is_a_stop(
-    server: Server, archives: Path, root: str, tmp_path: Path, files: str, name: str
-) -> None:
-    """By the numbers that names count, whatever is packed; the command that is printed names all that is there."""
-    first = int("parquet" in name)
-    data = next(archives.glob(f"{files}*")).read_bytes()
-    there = [name.format(first), name.format(first + 3)]
-    server.put_folder("bucket", dict.fromkeys(there, data))
-    server.files["bucket/set/"] = "".join(f'<a href="{one.partition("/")[2]}">x</a>' for one in there).encode()
-    lost = name.partition("/")[2].format(first + 1)
-    pattern = f"{root}/{name.replace('0000{}', '*').replace('{}', '*')}"
-    ranged = f"{root}/{name.replace('{}', f'{{{first}..{first + 3}}}')}"
-    for asked in (pattern, ranged) if "-of-" not in name else (pattern,):
-        ran = run_here("pack", "--workers", 0, asked, tmp_path / "store")
-        assert (ran.code, (tmp_path / "store").exists()) == (2, False), ran
-        assert f"{asked} has no {lost} and 1 more, which the names of the other files count" in ran.err
-        command = shlex.split(re.findall("`rawpack (pack [^`]+)`", ran.err)[-1])
-        assert command[:-1] == ["pack", "::".join(f"{root}/{one}" for one in there)]
-
-
 def test_a_url_that_says_nothing_of_an_archive(server: Server, tmp_path: Path) -> None:
-    """It is not fetched to see what it is; a kind that is named is opened."""
-    server.files["bucket/get"] = server.files["bucket/photos.tar"]
+    """It is not fetched to see what it is; a kind that is named is opened. An index of nothing says nothing. On a
+    machine without what fetches files, that is named first."""
+    server.files["bucket/get"], url = server.files["bucket/photos.tar"], f"{server.url}/bucket/get"
     with pytest.raises(UsageError, match=r"does not say what it is.*: add kind= archive\|.*parquet\|recordio"):
-        rawpack_packer.pack(f"{server.url}/bucket/get", tmp_path / "store", workers=0)
-    assert not server.log
-    rawpack_packer.pack(f"{server.url}/bucket/get", tmp_path / "store", kind="archive", workers=0)
-    assert len(Reader(tmp_path / "store")) == 10
-
-
-@pytest.mark.parametrize("url", ["https://host/data", "s3://bucket/data", "hf://datasets/owner/name"])
-def test_what_urls_need_is_named_before_their_kind_is_asked_for(url: str, tmp_path: Path) -> None:
-    """A URL that does not say what it is, on a machine without what fetches files."""
+        rawpack_packer.pack(url, tmp_path / "store", workers=0)
     with mock.patch.dict(sys.modules, {"fsspec": None}):
         ran = run_here("pack", url, tmp_path / "store")
     assert (ran.code, ran.err) == (1, f"rawpack: {url}: URLs need fsspec: pip install 'rawpack[remote]'\n")
-
-
-@pytest.mark.usefixtures("trials_here")
-def test_plan_takes_urls(server: Server, tmp_path: Path) -> None:
-    """Some of the archives are enough; what was fetched is removed, and the command has the URL."""
-    (tmp_path / "tmp").mkdir()
-    url = f"{server.url}/bucket/train-{{000..005}}.tar"
-    ran = run_here("plan", "--quiet", "--json", "--budget", "0.1s", "--workers", 1, "--batch", 4, "--size", 16,
-                   "--format", "memmap", "--compression", "none", "--tmp", tmp_path / "tmp", url)  # fmt: skip
-    assert (ran.code, ran.err) == (0, ""), ran
-    told = json.loads(ran.out)
-    assert (told["recommended"], shlex.split(told["command"])[-2]) == ("memmap 16", url)
-    assert not list((tmp_path / "tmp").iterdir())
-    assert not any("train-002" in line for line in map(str, server.log))  # four of the six stand for all
+    assert not server.log
+    rawpack_packer.pack(url, tmp_path / "store", kind="archive", workers=0)
+    assert len(Reader(tmp_path / "store")) == 10
+    server.put_folder("bucket/other", {"index.json": b"{}"})
+    ran = run_here("pack", f"{server.url}/bucket/other/index.json", tmp_path / "none")
+    assert (ran.code, "does not say what it is" in ran.err) == (2, True), ran
 
 
 # ---------------------------------------------------------------------------------------------- before it is fetched
@@ -248,61 +260,37 @@ def packed_here(source: str, destination: object, *options: object) -> Ran:
     return run_here("pack", "--workers", 0, *SMALL, *options, source, destination)
 
 
-@pytest.fixture
-def at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("RAWPACK_CACHE", str(tmp_path / "cache"))
-
-
-def test_a_bucket_to_pack_to_that_is_not_there(server: Server, at_home: None) -> None:
+def test_a_bucket_to_pack_to_that_is_not_there(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused before the source is asked for, and none is made by the way."""
+    monkeypatch.setenv("RAWPACK_CACHE", str(tmp_path / "cache"))
     server.buckets = {"bucket"}
     ran = packed_here(TRAIN, "s3://bukket/store")
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
     assert "s3://bukket/store: there is no such bucket; create it first" in ran.err
     assert server.buckets == {"bucket"}
-    assert not [path for _, path in server.log if "train" in path]
+    assert not server.asked("train")
 
 
-def test_a_finished_store_is_compared_with_its_source(server: Server, at_home: None, tmp_path: Path) -> None:
-    """The same command has nothing to do; other options are refused, and a file that has changed since."""
+def test_a_store_is_compared_before_its_source_is_fetched(server: Server, tmp_path: Path) -> None:
+    """The same command resumes a run that was stopped, and has nothing to do where the store is whole; other options
+    are refused, and a file that has changed since."""
     store = tmp_path / "store"
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(28, "No space left on device")):
+        assert packed_here(TRAIN, store).code == 1
+    server.log.clear()
+    ran = packed_here(TRAIN, store, "--color", "gray")
+    assert ran.code == 2
+    assert "was begun, and the recipe differs: --color was rgb: give the same options to resume" in ran.err
     assert packed_here(TRAIN, store).code == 0
-    ran = packed_here(TRAIN, store)
-    assert (ran.code, ran.err) == (0, f"rawpack: {SHARDS * SAMPLES} images in {TRAIN}\n"), ran
-    assert ran.out.startswith(f"{store} is complete already: {SHARDS * SAMPLES} samples, ")
+    assert not server.asked("train-")
     assert json.loads(packed_here(TRAIN, store, "--json").out)["already_complete"] is True
     ran = packed_here(TRAIN, store, "--size", 16)
     assert ran.code == 2
-    assert f"rawpack: {store} is a finished store ({SHARDS * SAMPLES} samples, " in ran.err
     assert "and the recipe differs: --size was 48: name another destination. --restart deletes this store" in ran.err
     server.files["bucket/train-003.tar"] = server.files["bucket/train-003.tar"].replace(b"JFIF", b"JFIg")
     ran = packed_here(TRAIN, store)
     assert ran.code == 2
     assert "and the source differs: its files, their times or their order" in ran.err
-
-
-def test_a_begun_store_is_compared_before_its_source_is_fetched(server: Server, tmp_path: Path) -> None:
-    """So are the options of a run that was stopped, and the same ones resume it."""
-    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(28, "No space left on device")):
-        assert packed_here(TRAIN, tmp_path / "store").code == 1
-    server.log.clear()
-    ran = packed_here(TRAIN, tmp_path / "store", "--color", "gray")
-    assert ran.code == 2
-    assert "was begun, and the recipe differs: --color was rgb: give the same options to resume" in ran.err
-    assert packed_here(TRAIN, tmp_path / "store").code == 0
-    assert not server.asked("train-")
-
-
-def test_a_field_that_no_sample_has(server: Server, tmp_path: Path) -> None:
-    """It is refused once the first shard is there, and a line says what stays for the next run, which uses it."""
-    ran = packed_here(TRAIN, tmp_path / "store", "--field", "nosuch")
-    assert ran.code == 2
-    assert "--field 'nosuch': no sample of s3://bucket/train-000.tar has a member .nosuch, only .jpg, .cls" in ran.err
-    spool = tmp_path / "store" / ".rawpack" / "spool"
-    assert re.search(rf"^rawpack: \S+ [kM]B that were fetched stay in {spool} for the next run; remove ", ran.err, re.M)
-    assert server.asked("train-") == server.asked("train-000") == 1
-    assert packed_here(TRAIN, tmp_path / "store").code == 0
-    assert server.asked("train-") == SHARDS
 
 
 # ---------------------------------------------------------------------------------------------- what a person sees

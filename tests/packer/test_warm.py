@@ -28,23 +28,15 @@ def cached(path: Path) -> float:
     return sum(one & 1 for one in found) / pages
 
 
-def drop(path: Path) -> None:
-    """Ask the kernel to forget a file's pages."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
-
-
 @pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb"])
 def test_warm(packed: Packed, tmp_path: Path, layout: str) -> None:
     """All that a reader reads is in the page cache, nothing was written, and the command says how much it was."""
     store = shutil.copytree(packed(layout, "--size", 160), tmp_path / "store")
     data = [*store.glob("shard-*"), *store.glob("columns-1/*.npy")]
     for path in data:
-        drop(path)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if max(map(cached, data)) > 0:
         pytest.skip("this file system keeps its pages whatever it is asked")
     before = files_of(store)

@@ -15,9 +15,10 @@ import functools
 import gc
 import json
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -95,15 +96,27 @@ class Killer:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class _AtOne(Killer):
+    """Kills before the first step of one kind at a path that has a word in it."""
+
+    def __init__(self, event: str, word: str, folder: Path, torn: bool) -> None:
+        super().__init__(folder, 0, torn, folder.with_name(f"{folder.name} words"))
+        self._event, self._word = event, word
+
+    def _step(self, what: str) -> None:
+        if what.startswith(f"{self._event} ") and self._word in what:
+            super()._step(what)
+
+
+def killing(event: str, word: str, folder: Path, torn: bool = False) -> str:
+    """What a process of its own runs first, to be killed before an event in a folder at a path with a word in it."""
+    return f"import killed_child as k\nk._AtOne({event!r}, {word!r}, k.Path({str(folder)!r}), {torn}).install()"
+
+
 def _below(path: Any, folder: int) -> Path:
     """A path, which may be relative to a folder that is open."""
     name = Path(os.fsdecode(path))
     return name if folder < 0 else Path(f"/proc/self/fd/{folder}").readlink() / name
-
-
-def run(source: str, store: Path, recipe: dict[str, Any], killer: Killer | None) -> int:
-    """Pack in a fork: see `forked`."""
-    return forked(lambda: pack(source, store, recipe), killer)
 
 
 def pack(source: str, store: Path, recipe: dict[str, Any]) -> None:
@@ -125,23 +138,37 @@ def forked(work: Callable[[], object], killer: Killer | None) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def main() -> None:
-    source, folder, recipe = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-    first, every = int(sys.argv[4]), int(sys.argv[5])
+def turns(
+    work: Callable[[Path], object], folder: Path, first: int, every: int, whole: str = ""
+) -> Iterator[tuple[int, Path, str, int]]:
+    """For every step: its number, the store FOLDER/number that `work` was killed in right before it, the step, and the
+    exit status. whole: a store that each begins as a copy of."""
     words = folder / "last words"
-    vars(registry)["entry_points"] = functools.cache(entry_points)
-    pack(source, folder / "first", recipe)  # which loads, once, all that runs need
     gc.freeze()  # a collection would write to, and so copy, all that a fork shares with this process
     for turn, at in enumerate(range(first, 10_000, every)):
         store = folder / f"{at}"
-        status = run(source, store, recipe, Killer(store, at, torn=bool(turn % 2), words=words))
+        if whole:
+            shutil.copytree(whole, store)
+        status = forked(functools.partial(work, store), Killer(store, at, torn=bool(turn % 2), words=words))
         if status == 0:
             return
+        yield at, store, words.read_text(), status
+
+
+def main() -> None:
+    source, folder, recipe = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+    vars(registry)["entry_points"] = functools.cache(entry_points)
+    pack(source, folder / "first", recipe)  # which loads, once, all that runs need
+
+    def work(store: Path) -> None:
+        pack(source, store, recipe)
+
+    for at, store, what, status in turns(work, folder, int(sys.argv[4]), int(sys.argv[5])):
         before = finished_shards(store)
-        again = run(source, store, recipe, None)
+        again = forked(functools.partial(work, store), None)
         after = states_of(store)
         redone = [name for name, state in before.items() if after.get(name, state) != state]
-        print(json.dumps([at, words.read_text(), status, again, redone]), flush=True)
+        print(json.dumps([at, what, status, again, redone]), flush=True)
 
 
 if __name__ == "__main__":

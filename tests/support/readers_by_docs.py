@@ -186,18 +186,15 @@ class StoreByDocs:
         shape: list[int] = self.columns[f"{name}.shape"][row].tolist()
         return shape
 
-    def _one(self, name: str) -> list[int]:
-        """The shape of one sample as it lies in a shard, where all have one."""
-        shape: list[int] = self.fields[name]["shape"]
+    def _lying(self, name: str, row: int) -> list[int]:
+        """The shape of a sample as it lies in a shard."""
+        shape = self._shape_of(name, row)
         return [bytes_of(*shape[:2])] if self.fields[name]["encoding"] in PLANES else shape
 
     def _stored(self, name: str, data: Pixels, place: dict[str, int], pieces: slice, first: int, row: int) -> bytes:
         """A sample's bytes, by offset alone."""
         encoding = self.fields[name]["encoding"]
-        shape = self._shape_of(name, row)
-        size = int(np.prod(shape)) * np.dtype(self.fields[name]["dtype"]).itemsize
-        if encoding in PLANES:
-            size = bytes_of(*shape[:2])
+        size = int(np.prod(self._lying(name, row))) * np.dtype(self.fields[name]["dtype"]).itemsize
         if encoding in ("jpeg", "png") or not self.uniform(name):
             start, size = int(self.columns[f"{name}.offset"][row]), int(self.columns[f"{name}.bytes"][row])
         else:
@@ -228,12 +225,11 @@ class StoreByDocs:
         np.testing.assert_array_equal(array, read_npy(file, 4096))
         assert place["offset"] == 4096
         if self.uniform(name):
-            assert array.shape == (len(rows), *self._one(name))
+            assert array.shape == (len(rows), *self._lying(name, 0))
             yield from array
             return
         for row in rows.tolist():
-            shape = self._shape_of(name, row)
-            shape = [bytes_of(*shape[:2])] if self.fields[name]["encoding"] in PLANES else shape
+            shape = self._lying(name, row)
             start = (int(self.columns[f"{name}.offset"][row]) - 4096) // array.itemsize
             yield array[start : start + int(np.prod(shape))].reshape(shape)
 
@@ -261,15 +257,14 @@ class StoreByDocs:
                 ]
             if self.uniform(name):
                 chunk = self.manifest["recipe"]["chunk"] or 1
-                assert data.chunks == (min(chunk, len(rows)), *self._one(name))
+                assert data.chunks == (min(chunk, len(rows)), *self._lying(name, 0))
                 yield from data[:]
                 return
             assert size == min(1 << 20, place["bytes"])
-            for start, (h, w, c) in zip(shard[f"{name}_start"][:], shard[f"{name}_shape"][:], strict=True):
-                if field["encoding"] in PLANES:
-                    yield data[start : start + bytes_of(int(h), int(w))]
-                else:
-                    yield data[start : start + h * w * c].reshape(h, w, c)
+            for row, start, shape in zip(rows, shard[f"{name}_start"][:], shard[f"{name}_shape"][:], strict=True):
+                assert shape.tolist() == self._shape_of(name, row)
+                lying = self._lying(name, row)
+                yield data[start : start + int(np.prod(lying))].reshape(lying)
 
     def _check_hdf5_columns(self, shard: Any, rows: NDArray[np.int64], columns: dict[str, list[Any]]) -> None:
         """The copy of the small fields, and that there is nothing else."""
