@@ -93,23 +93,6 @@ def batches(store: Path, transform: list[Any] | None = None, **options: Any) -> 
 ALIGNED = ["image", "big", "depth", "gray", "mask", "boxes", "label"]
 
 
-@pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
-def test_all_images_masks_and_boxes_of_a_sample_move_alike(packed: Callable[..., Path], keep: bool) -> None:
-    """Crops, padding and flips: also of an image that is four times as large, and of samples that differ in size."""
-    for steps in (
-        [t.CenterCrop(31)],
-        [t.CenterCrop((70, 33))],
-        [t.RandomCrop((40, 50), padding=(7, 3), pad_if_needed=True), t.RandomHorizontalFlip()],
-        [t.RandomCrop(8, padding=12)],
-        [t.RandomVerticalFlip(), t.RandomHorizontalFlip(), t.CenterCrop(20), t.RandomCrop(11)],
-    ):
-        seen = 0
-        for batch in batches(packed(keep=keep), steps, fields=ALIGNED):
-            agree(batch)
-            seen += sum(map(len, batch["boxes"]))
-        assert seen
-
-
 def test_the_image_is_the_same_whatever_is_beside_it(packed: Callable[..., Path]) -> None:
     """Fields of the same size, in any order: the image gets the very pixels that it gets alone."""
     steps = [t.RandomResizedCrop(20), t.ColorJitter(0.3), t.RandomHorizontalFlip(), t.RandomErasing(0.7)]
@@ -124,22 +107,18 @@ def test_boxes_of_the_larger_image_move_with_it(tmp_path: Path) -> None:
     made = []
     for one in (sample(i, times=2) for i in range(12)):
         boxes = one["boxes"] * np.float32([2, 2, 2, 2, 1])
-        made.append({"image": one["big"], "small": one["image"], "boxes": boxes, "label": 0})
-    fields = {"small": "image", "boxes": "xyxy"}
-    rawpack_packer.pack(made, tmp_path / "s", size="keep", fields=fields)  # type: ignore[arg-type]
+        made.append({"image": one["big"], "small": one["image"], "boxes": boxes})
+    rawpack_packer.pack(made, tmp_path / "s", size="keep", fields={"small": "image", "boxes": "xyxy"})
     steps = [t.RandomCrop((50, 60), padding=6), t.RandomHorizontalFlip()]
-    seen = 0
-    beside = batches(tmp_path / "s", steps, fields=["small", "boxes"])
-    for batch, other in zip(batches(tmp_path / "s", steps, fields=["image", "small", "boxes"]), beside, strict=True):
-        np.testing.assert_array_equal(batch["image"], repeated(batch["small"], 2))
-        np.testing.assert_array_equal(batch["small"], other["small"])
-        for image, boxes, same in zip(batch["image"], batch["boxes"], other["boxes"], strict=True):
-            np.testing.assert_array_equal(boxes, same)
-            for left, top, right, bottom, _ in boxes.astype(int):
-                places = image[top:bottom, left:right, :2].reshape(-1, 2) - 1
-                assert {*map(tuple, places)} <= {(20, 20), (30, 11)}
-                seen += 1
-    assert seen
+    (batch,), (beside,) = (
+        batches(tmp_path / "s", steps, batch_size=12, fields=[*names, "small", "boxes"]) for names in ([], ["image"])
+    )
+    np.testing.assert_array_equal(beside["image"], repeated(batch["small"], 2))
+    assert sum(map(len, batch["boxes"]))
+    for image, boxes, same in zip(beside["image"], beside["boxes"], batch["boxes"], strict=True):
+        np.testing.assert_array_equal(boxes, same)
+        for left, top, right, bottom, _ in boxes.astype(int):
+            assert {*map(tuple, image[top:bottom, left:right, :2].reshape(-1, 2) - 1)} <= {(20, 20), (30, 11)}
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
@@ -195,21 +174,20 @@ def test_a_resized_crop_is_of_the_same_box_in_each(packed: Callable[..., Path], 
 
 
 def test_a_size_is_that_of_the_field_image() -> None:
-    """A pair of 1:4 leaves 96 as 96 and 384, and one of 4:1 as 96 and 24."""
-    steps = [
-        t.RandomResizedCrop(96),
-        t.RandomCrop(48, padding=4),
-        t.Resize(24),
-        t.Fit((12, 20)),
-        t.RandomHorizontalFlip(),
-    ]
+    """A pair of 1:4 leaves 96 as 96 and 384, and one of 4:1 as 96 and 24; a size that is then no whole number of pixels
+    is refused, but flips do not care."""
+    crop, last = t.RandomResizedCrop(96), [t.Resize(24), t.Fit((12, 20)), t.RandomHorizontalFlip()]
     for image, target, wanted in ((128, 512, (48, 80)), (512, 128, (3, 5))):
         fields = {
             name: Field(kind="image", dtype="uint8", shape=(side, side, 3))
-            for name, side in (("image", image), ("target", target))
+            for name, side in (("target", target), ("image", image))
         }
-        results = plan_pipeline(steps, fields, ["target", "image"]).results
+        results = plan_pipeline([crop, t.RandomCrop(48, padding=4), *last], fields, ["target", "image"]).results
         assert {name: spec.shape[:2] for name, spec in results.items()} == {"image": (12, 20), "target": wanted}
+    for step in (t.CenterCrop(18), t.Resize(18), t.Fit(18), t.RandomResizedCrop(18), t.RandomCrop(16, padding=3)):
+        with pytest.raises(UsageError, match=r"4 times as large as 'target': .*no whole number of pixels"):
+            plan_pipeline([step], fields, ["image", "target"])
+    plan_pipeline([t.RandomHorizontalFlip(), t.ToCHW()], fields, list(fields))
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
@@ -240,12 +218,11 @@ def test_buckets_go_by_the_image(packed: Callable[..., Path]) -> None:
         assert batch["big"].shape[1:3] == tuple(TIMES * side for side in batch["image"].shape[1:3])
     by_field = batches(store, image_size={"image": buckets, "big": 16}, fields=["image", "big"])
     assert {batch["big"].shape[1:3] for batch in by_field} == {(16, 16)}
-    with pytest.raises(UsageError, match="come out of the transform in different sizes"):
-        batches(store, image_size={"image": 20}, fields=["image", "big"])
-    with pytest.raises(UsageError, match="Buckets for 'big': they are for 'image'"):
-        batches(store, image_size={"big": Buckets([20])})
     unchanged = sizes(batches(packed(), image_size={"big": 20}, fields=["image", "big", "mask"]))
     assert unchanged == {"image": SIZE, "mask": SIZE, "big": (20, 20)}
+    for image_size, words in (({"image": 20}, "in different sizes"), ({"big": buckets}, "Buckets for 'big'")):
+        with pytest.raises(UsageError, match=words):
+            batches(store, image_size=image_size, fields=["image", "big"])
 
 
 def sizes(found: list[Arrays]) -> dict[str, tuple[int, ...]]:
@@ -276,7 +253,7 @@ def test_colors_are_changed_of_color_images_alone(packed: Callable[..., Path]) -
 
 
 def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -> None:
-    """A gray image beside one of colors goes along as its mask does, and so does a larger one."""
+    """A gray image beside one of colors goes along as its mask does, and a larger one by as many times more."""
     moved = 0
     for batch in batches(packed(), [t.RandAugment(3, 20)], fields=["image", "gray", "mask"]):
         np.testing.assert_array_equal(batch["gray"], batch["mask"])
@@ -296,13 +273,11 @@ def test_fields_of_a_step_are_those_that_it_is_for(packed: Callable[..., Path]) 
     steps = [t.Resize((12, 14), "nearest", fields=["big"]), t.CenterCrop((12, 14), fields=["image"])]
     found = batches(packed(), [*steps, t.RandomCrop(10)], fields=["image", "big"])
     assert sizes(found) == {"image": (10, 10), "big": (10, 10)}
-    only = batches(packed(), [t.RandomCrop(20, fields=["depth"])], fields=["image", "depth"])
-    assert sizes(only) == {"image": SIZE, "depth": (20, 20)}
-    apart = batches(
-        packed(), [t.RandomCrop(20, fields=["depth"]), t.RandomCrop(20, fields=["gray"])], fields=["depth", "gray"]
-    )
-    y, x = apart[0]["depth"] // 256, apart[0]["depth"] % 256 - 1
-    assert not np.array_equal(apart[0]["gray"], y % 12 * 16 + x % 16 + 1)
+    apart = [t.RandomCrop(20, fields=["depth"]), t.RandomCrop(20, fields=["gray"])]
+    (batch, *_) = batches(packed(), apart, fields=["image", "depth", "gray"])
+    assert sizes([batch]) == {"image": SIZE, "depth": (20, 20), "gray": (20, 20)}
+    y, x = batch["depth"] // 256, batch["depth"] % 256 - 1
+    assert not np.array_equal(batch["gray"], y % 12 * 16 + x % 16 + 1)
 
 
 class OwnCrop(t.CropStep):
@@ -311,11 +286,8 @@ class OwnCrop(t.CropStep):
     def makes(self, spec: t.Spec) -> t.Spec:
         return spec.sized(8, 8)
 
-    def draw(self, random: t.Random, height: int, width: int) -> tuple[int, int]:
-        return random.integer(height - 7), random.integer(width - 7)
-
     def box(self, drawn: Any) -> Any:
-        return (*drawn, 8, 8)
+        return (0, 0, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -341,49 +313,14 @@ def test_what_does_not_fit_is_refused(
         batches(packed(), steps, fields=fields)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: t.RandomCrop(18, fields="image"), r"fields='image' must be a list of names, such as \['image'\]"),
-        (lambda: t.Views(2, "crop"), "needs a list of steps on samples"),  # type: ignore[arg-type]
-        (lambda: t.Views(2, [t.MixUp()]), "needs a list of steps on samples"),  # type: ignore[list-item]
-        (lambda: t.Views(2, [t.Views(2, [])]), "needs a list of steps on samples"),
-        (lambda: t.Views(2, [t.RandomCrop]), "is a class, not a step"),  # type: ignore[list-item]
-    ],
-)
-def test_what_is_no_list_is_refused(make: Callable[[], Any], message: str) -> None:
-    """Of fields, or of steps that views can have."""
-    with pytest.raises(UsageError, match=message):
-        make()
-
-
-def test_sizes_that_are_no_whole_pixels_are_refused() -> None:
-    """Where `image` is the larger one, its size must be divisible; flips do not care."""
-    fields = {
-        "image": Field(kind="image", dtype="uint8", shape=(64, 64, 3)),
-        "small": Field(kind="image", dtype="uint8", shape=(16, 16, 3)),
-        "odd": Field(kind="image", dtype="uint8", shape=(24, 16, 3)),
-    }
-    for step in (t.CenterCrop(18), t.Resize(18), t.Fit(18), t.RandomResizedCrop(18), t.RandomCrop(16, padding=3)):
-        with pytest.raises(UsageError, match=r"4 times as large as 'small': .*no whole number of pixels"):
-            plan_pipeline([step], fields, ["image", "small"])
-    with pytest.raises(UsageError, match="'odd' is 24x16 and 'small' 16x16"):
-        plan_pipeline([t.RandomCrop(16)], fields, ["image", "small", "odd"])
-    plan_pipeline([t.RandomHorizontalFlip(), t.ToCHW(), t.Normalize(0.5, 0.5)], fields, list(fields))  # type: ignore[arg-type]
-
-
 def test_a_sample_whose_images_do_not_fit_is_named(tmp_path: Path) -> None:
     """Where images of a store differ in size, each sample is looked at."""
     made = [sample(i, (40 + i % 3, 44), 2) for i in range(40)]
     made[1]["big"] = made[1]["big"][:60]
     rawpack_packer.pack(made, tmp_path / "s", size="keep", fields=KINDS)  # type: ignore[arg-type]
-    for options in (
-        {"transform": [t.RandomCrop(20)]},
-        {"image_size": 20},
-        {"transform": [t.Fit(20), t.RandomCrop(11)]},
-    ):
+    for steps in ([t.RandomCrop(20)], [t.Fit(20), t.RandomCrop(11)]):
         with pytest.raises(WorkerError, match=r"'big' of sample 1 is 60x88 and 'image' 41x44"):
-            list(Reader(tmp_path / "s").batches(40, workers=0, fields=["image", "big"], **options))  # type: ignore[arg-type]
+            batches(tmp_path / "s", steps, fields=["image", "big"])
 
 
 def test_a_function_that_changes_one_image_alone_is_noticed(packed: Callable[..., Path]) -> None:
@@ -441,13 +378,11 @@ def test_views_are_mixed_view_by_view(packed: Callable[..., Path]) -> None:
 @st.composite
 def transforms(draw: st.DrawFn) -> list[Any]:
     """Steps that leave pixels what they are, each fit for what the ones before it make."""
-    steps, (height, width) = list[Any](), SIZE
+    steps, (height, width) = list[Any](), (40, 44)
     for _ in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from(["center", "random", "padded", "flip", "upside", "erase", "own"]))
+        kind = draw(st.sampled_from(["center", "random", "padded", "flip", "upside", "own"]))
         if kind in ("flip", "upside"):
             steps.append((t.RandomHorizontalFlip if kind == "flip" else t.RandomVerticalFlip)(draw(st.floats(0, 1))))
-        elif kind == "erase":
-            steps.append(t.RandomErasing(1.0, value=0, fields=["image", "big", "depth", "mask"]))
         elif kind == "own":
             steps.append(Mirrored())
         else:
@@ -460,7 +395,7 @@ def transforms(draw: st.DrawFn) -> list[Any]:
                 size = min(size[0], height), min(size[1], width)
                 steps.append(t.RandomCrop(size))
             height, width = size
-    return steps
+    return [*steps, t.CenterCrop(min(40, height, width))]
 
 
 class Mirrored(t.Step):
@@ -478,15 +413,17 @@ class Mirrored(t.Step):
         return t.Move(scale_x=-1.0, shift_x=float(width))
 
 
-@settings(deadline=None, max_examples=2000 if SOAK else 25)
-@given(transforms(), st.integers(1, 5), st.integers(0, 2**32), st.sampled_from([None, 2]))
+@settings(deadline=None, max_examples=2000 if SOAK else 40)
+@given(transforms(), st.sampled_from([1, 2, 3, 4, 5, None]), st.integers(0, 2**32), st.sampled_from([None, 2]))
 def test_any_transform_keeps_them_together(
-    packed: Callable[..., Path], steps: list[Any], times: int, seed: int, views: int | None
+    packed: Callable[..., Path], steps: list[Any], times: int | None, seed: int, views: int | None
 ) -> None:
-    """Whatever is put after each other, for any ratio of sizes, also as views."""
-    reader = Reader(packed(times=times)).select(range(3))
-    names = ["image", "big", "depth", "mask"]
-    transform = steps if views is None else [t.Views(views, steps)]
+    """Images, masks and boxes, whatever is put after each other, for any ratio of sizes, also where samples differ in
+    size, and as views."""
+    reader = Reader(packed(times=times) if times else packed(keep=True)).select(range(3))
+    images = ["image", "big", "depth", "mask"]
+    erased = t.RandomErasing(1.0, value=0, fields=images)
+    transform, names = (steps, ALIGNED) if views is None else ([t.Views(views, [*steps, erased])], images)
     (batch,) = reader.batches(3, transform=transform, fields=names, seed=seed, workers=0)
     assert math.prod(batch["image"].shape) > 0
-    agree(batch, times)
+    agree(batch, times or TIMES)
