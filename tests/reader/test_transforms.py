@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_corpus import scene
 from numpy.typing import NDArray
-from PIL import Image, ImageEnhance
+from PIL import Image
 
 from rawpack import UsageError
 from rawpack import transforms as t
@@ -64,44 +64,56 @@ def test_a_samples_numbers_depend_on_nothing_else() -> None:
 # ---------------------------------------------------------------------------------------------- crops
 
 
-def reference_crops(
-    height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], count: int
-) -> list[tuple[int, int, int, int]]:
-    """The definition of torchvision.transforms.RandomResizedCrop.get_params, with numpy's random numbers."""
-    random, found = np.random.default_rng(9), []
-    for _ in range(count):
+def reference_boxes(step: Any, height: int, width: int) -> list[tuple[int, int, int, int] | None]:
+    """What torchvision's RandomResizedCrop.get_params, or its RandomErasing, is defined to draw, with numpy's random
+    numbers. None: nothing is erased."""
+    random, found = np.random.default_rng(9), list[Any]()
+    crops = isinstance(step, t.RandomResizedCrop)
+    for _ in range(DRAWS):
         for _ in range(10):
-            area = height * width * random.uniform(*scale)
-            aspect = np.exp(random.uniform(*np.log(ratio)))
-            w, h = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
-            if 0 < w <= width and 0 < h <= height:
+            area = height * width * random.uniform(*step.scale)
+            aspect = np.exp(random.uniform(*np.log(step.ratio)))
+            long, short = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
+            h, w = (short, long) if crops else (long, short)
+            if 0 < h < height + crops and 0 < w < width + crops:
                 found.append((int(random.integers(height - h + 1)), int(random.integers(width - w + 1)), h, w))
                 break
         else:
-            w, h = width, height
-            if width / height < min(ratio):
-                h = round(w / min(ratio))
-            elif width / height > max(ratio):
-                w = round(h * max(ratio))
-            found.append(((height - h) // 2, (width - w) // 2, h, w))
+            w = min(width, round(height * max(step.ratio)))
+            h = min(height, round(width / min(step.ratio)))
+            found.append(((height - h) // 2, (width - w) // 2, h, w) if crops else None)
     return found
 
 
-@pytest.mark.parametrize(("height", "width"), [(256, 256), (300, 500), (40, 400)])
-def test_random_resized_crops_are_torchvisions(height: int, width: int) -> None:
+@pytest.mark.parametrize(
+    ("step", "height", "width"),
+    [
+        (t.RandomResizedCrop(224), 256, 256),
+        (t.RandomResizedCrop(224), 40, 400),
+        (t.RandomErasing(1), 100, 300),
+        (t.RandomErasing(1, (0.3, 0.9)), 40, 400),
+    ],
+    ids=str,
+)
+def test_random_boxes_are_torchvisions(step: t.Step, height: int, width: int) -> None:
     """Area, shape and place have the distributions of torchvision's definition, also where ten attempts fail."""
-    ours = np.array(draws(t.RandomResizedCrop(224), height, width, DRAWS), float)
-    theirs = np.array(reference_crops(height, width, (0.08, 1.0), (3 / 4, 4 / 3), DRAWS), float)
-    for crops in (ours, theirs):
-        assert (crops[:, 0] + crops[:, 2] <= height).all()
-        assert (crops[:, 1] + crops[:, 3] <= width).all()
+    ours = draws(step, height, width, DRAWS)
+    if isinstance(step, t.RandomErasing):
+        ours = [None if one is None else one[0] for one in ours]
+    theirs = reference_boxes(step, height, width)
+    shares = [sum(one is None for one in boxes) / DRAWS for boxes in (ours, theirs)]
+    assert abs(shares[0] - shares[1]) <= 5 * math.sqrt(2 * max(shares) / DRAWS)
+    first, second = (np.array([one for one in boxes if one is not None], float) for boxes in (ours, theirs))
+    for boxes in (first, second):
+        assert (boxes[:, 0] + boxes[:, 2] <= height).all()
+        assert (boxes[:, 1] + boxes[:, 3] <= width).all()
     for of in (
-        lambda c: c[:, 2] * c[:, 3],
-        lambda c: c[:, 3] / c[:, 2],
-        lambda c: c[:, 0] / (height - c[:, 2] + 1),
-        lambda c: c[:, 1] / (width - c[:, 3] + 1),
+        lambda b: b[:, 2] * b[:, 3],
+        lambda b: b[:, 2] / b[:, 3],
+        lambda b: b[:, 0] / (height - b[:, 2] + 1),
+        lambda b: b[:, 1] / (width - b[:, 3] + 1),
     ):
-        assert same_distribution(of(ours), of(theirs))
+        assert same_distribution(of(first), of(second))
 
 
 @settings(deadline=None)
@@ -115,19 +127,17 @@ def test_a_random_resized_crop_lies_within(height: int, width: int, key: int, sc
     assert step.apply(np.zeros((height, width, 3), np.uint8), (y, x, h, w)).shape == (5, 7, 3)
 
 
-@pytest.mark.parametrize(
-    "box", [(3, 5, 280, 290), (3, 5, 224, 224), (1, 2, 100, 90), (0, 7, 290, 150), (9, 0, 30, 300)]
-)
-def test_a_random_resized_crop_is_the_crop_resized(box: tuple[int, int, int, int]) -> None:
+def test_a_random_resized_crop_is_the_crop_resized() -> None:
     """As Pillow's bilinear, or OpenCV's INTER_AREA, within one level; to the bit where "area" does not shrink."""
-    y, x, h, w = box
     image = scene(300, 400)
-    part = image[y : y + h, x : x + w]
-    bilinear = np.asarray(Image.fromarray(part).resize((224, 224), Image.Resampling.BILINEAR))
-    assert np.abs(t.RandomResizedCrop(224).apply(image, box).astype(int) - bilinear).max() <= 1
-    area = cv2.resize(part, (224, 224), interpolation=cv2.INTER_AREA)
-    made = t.RandomResizedCrop(224, interpolation="area").apply(image, box)
-    assert np.abs(made.astype(int) - area).max() <= (1 if min(h, w) > 224 else 0)
+    for box in ((3, 5, 280, 290), (3, 5, 224, 224), (1, 2, 100, 90), (0, 7, 290, 150), (9, 0, 30, 300)):
+        y, x, h, w = box
+        part = image[y : y + h, x : x + w]
+        bilinear = np.asarray(Image.fromarray(part).resize((224, 224), Image.Resampling.BILINEAR))
+        assert np.abs(t.RandomResizedCrop(224).apply(image, box).astype(int) - bilinear).max() <= 1
+        area = cv2.resize(part, (224, 224), interpolation=cv2.INTER_AREA)
+        made = t.RandomResizedCrop(224, interpolation="area").apply(image, box)
+        assert np.abs(made.astype(int) - area).max() <= (1 if min(h, w) > 224 else 0)
 
 
 @pytest.mark.parametrize("size", [(5, 4), (8, 7)])
@@ -218,63 +228,37 @@ def wild(dtype: str, channels: int) -> NDArray[Any]:
     return (values + 1j * random.normal(size=shape) if kind == "c" else values).astype(dtype)
 
 
-def doubled(image: NDArray[Any]) -> NDArray[Any]:
-    """Twice as high and wide, each pixel four times."""
-    return image.repeat(2, axis=0).repeat(2, axis=1)
-
-
 MOVES: list[tuple[t.Step, Any]] = [
     (t.RandomHorizontalFlip(1), lambda image: image[:, ::-1]),
     (t.RandomVerticalFlip(1), lambda image: image[::-1]),
     (t.CenterCrop((4, 2)), lambda image: image[1:5, 3:5]),
-    (t.CenterCrop((8, 12)), lambda image: np.pad(image, ((1, 1), (2, 2), (0, 0)))),
     (t.CenterCrop((4, 12)), lambda image: np.pad(image[1:5], ((0, 0), (2, 2), (0, 0)))),
     (t.RandomCrop((HIGH + 7, WIDE + 4), padding=(1, 2, 3, 5)), lambda image: np.pad(image, ((2, 5), (1, 3), (0, 0)))),
     (t.ToCHW(), lambda image: np.stack([image[..., c] for c in range(image.shape[2])])),
+    (t.Resize(2 * HIGH, "nearest"), lambda image: image.repeat(2, axis=0).repeat(2, axis=1)),
 ]
 """Steps that move the values of any dtype, and what numpy makes of it."""
-ENLARGED: list[t.Step] = [
-    t.Resize((2 * HIGH, 2 * WIDE), "nearest"),
-    t.Resize(2 * HIGH, "nearest"),
-    t.RandomResizedCrop((2 * HIGH, 2 * WIDE), (1, 1), (WIDE / HIGH, WIDE / HIGH), "nearest"),
-]
-"""Steps that make two by two equal pixels of each."""
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("step", "expected"), MOVES, ids=lambda one: repr(one) if isinstance(one, t.Step) else "numpy")
 def test_pixels_are_moved_bit_for_bit(step: t.Step, expected: Any, dtype: str) -> None:
-    """Of images and masks, in any dtype, with any number of channels, wherever the result is wanted."""
+    """Of images and masks, in any dtype, with any number of channels, wherever the result is wanted; images of a dtype
+    that OpenCV does not resize are refused."""
     for channels in CHANNELS:
         image = wild(dtype, channels)
         image.flags.writeable = False
-        wanted, drawn = expected(image), step.draw(t.Random(0), HIGH, WIDE)
-        for makes, apply in ((step.makes, step.apply), (step.makes_mask, step.apply_mask)):
-            made = makes(t.Spec(image.shape, dtype, "HWC"))
+        wanted, drawn, spec = expected(image), step.draw(t.Random(0), HIGH, WIDE), t.Spec(image.shape, dtype, "HWC")
+        both = [(step.makes, step.apply), (step.makes_mask, step.apply_mask)]
+        if isinstance(step, t.Resize) and dtype not in ("uint8", "uint16", "float32"):
+            with pytest.raises(UsageError, match=f"not {dtype}"):
+                step.makes(spec)
+            del both[0]
+        for makes, apply in both:
+            made = makes(spec)
             assert (made.shape, made.dtype) == (wanted.shape, dtype)
             for out in (None, np.empty(wanted.shape, dtype)):
                 result = apply(image, drawn, out)
-                assert result.dtype == dtype
-                np.testing.assert_array_equal(result, wanted)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("step", [*ENLARGED, t.Fit((2 * HIGH, 2 * WIDE))], ids=repr)
-def test_pixels_are_repeated_bit_for_bit(step: t.Step, dtype: str) -> None:
-    """The nearest pixel, of masks of any dtype; images of a dtype that OpenCV does not resize are refused."""
-    for channels in CHANNELS:
-        image = wild(dtype, channels)
-        spec, drawn, wanted = t.Spec(image.shape, dtype, "HWC"), step.draw(t.Random(0), HIGH, WIDE), doubled(image)
-        assert step.makes_mask(spec) == t.Spec(wanted.shape, dtype, "HWC")
-        mask = step.apply_mask(image, drawn)
-        assert mask.dtype == dtype
-        np.testing.assert_array_equal(mask, wanted)
-        if dtype not in ("uint8", "uint16", "float32"):
-            with pytest.raises(UsageError, match=f"not {dtype}"):
-                step.makes(spec)
-        elif step in ENLARGED and channels <= 128:
-            for out in (None, np.empty(wanted.shape, dtype)):
-                result = step.apply(image, drawn, out)
                 assert result.dtype == dtype
                 np.testing.assert_array_equal(result, wanted)
 
@@ -303,22 +287,6 @@ def test_jitter_draws_as_torchvision() -> None:
     orders = Counter(tuple(k for k, _ in one) for one in drawn)
     assert len(orders) == 24
     assert sum((n - DRAWS / 24) ** 2 / (DRAWS / 24) for n in orders.values()) < 24 + 7 * math.sqrt(48)
-
-
-def test_jitter_is_pillows_enhancement() -> None:
-    """Which is what torchvision does with Pillow's images; within one level, as Pillow rounds down."""
-    image = scene(70, 90)[5:65, 7:87]
-    for number, name, enhance in (
-        (0, "brightness", ImageEnhance.Brightness),
-        (1, "contrast", ImageEnhance.Contrast),
-        (2, "saturation", ImageEnhance.Color),
-    ):
-        step = t.ColorJitter(**{name: (0.3, 1.7)})  # type: ignore[arg-type]
-        for seed in range(5):
-            result, drawn = done(step, image, seed)
-            expected = np.asarray(enhance(Image.fromarray(image)).enhance(dict(drawn)[number]))
-            assert np.abs(result.astype(int) - expected).max() <= 1
-        assert done(step, image[..., :1].copy())[0].shape == (60, 80, 1)
 
 
 def test_hue_turns_the_circle() -> None:
@@ -360,9 +328,6 @@ def test_one_hot() -> None:
             t.OneHot(3).apply(np.array([0, wrong]), None)
 
 
-# ---------------------------------------------------------------------------------------------- moving together
-
-
 # ---------------------------------------------------------------------------------------------- errors
 
 
@@ -370,35 +335,24 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: t.RandomResizedCrop(0), "size=0"),
     (lambda: t.Resize((3, 4), max_size=9), "max_size=9"),
     (lambda: t.RandomResizedCrop(9, scale=0.5), "scale=0.5"),  # type: ignore[arg-type]
-    (lambda: t.RandomResizedCrop(9, scale=(0.5, 0.1)), "scale="),
     (lambda: t.RandomResizedCrop(9, ratio=(0, 1)), "ratio="),
     (lambda: t.RandomResizedCrop(9, interpolation="linear"), "interpolation='linear'"),
-    (lambda: t.RandomResizedCrop(9, scaled_decode=0), "scaled_decode=0"),
     (lambda: t.RandomCrop(9, padding=(1, 2, 3)), "padding="),
-    (lambda: t.RandomHorizontalFlip("0.5"), "p='0.5'"),  # type: ignore[arg-type]
     (lambda: t.RandomHorizontalFlip(1.5), "p=1.5"),
     (lambda: t.ColorJitter(hue=0.7), "hue=0.7"),
-    (lambda: t.ColorJitter(brightness=(2, 1)), "brightness="),
     (lambda: t.Normalize((0,), (0,)), "std="),
-    (lambda: t.Normalize(MEAN, STD, "int8"), "dtype='int8'"),
-    (lambda: t.Lambda(3), "a function"),  # type: ignore[arg-type]
     (lambda: t.RandAugment(2, 31), "magnitude=31 must be a whole number between 0 and 30"),
-    (lambda: t.RandomErasing(value="noise"), "value='noise'"),  # type: ignore[arg-type]
+    (lambda: t.MixUp(alpha=0), "alpha=0 must be a number above 0"),
 ]
 """Arguments that are refused as soon as a step is made."""
 RGB, PLANES = (9, 9, 3), (3, 9, 9)
 UNFIT: list[tuple[Any, tuple[int, ...], str, Any, str]] = [
     (t.Normalize((1, 2), (1, 2)), RGB, "float32", "HWC", "2 values of mean"),
-    (t.Normalize((0.5,), (0.5,)), PLANES, "complex64", "CHW", "needs numbers, not complex64"),
     (t.OneHot(3), (), "float32", "", "whole numbers"),
     (t.CenterCrop(3), PLANES, "uint8", "CHW", "before ToCHW"),
     (t.RandomCrop(3, fill=0.5), RGB, "uint8", "HWC", "fill=0.5 is not a value of uint8"),
-    (t.RandomCrop(3, fill=2), RGB, "bool", "HWC", "fill=2 is not a value of bool"),
     (t.ColorJitter(1), RGB, "float32", "HWC", "uint8"),
     (t.RandAugment(), (9, 9, 4), "uint8", "HWC", "needs uint8 images of 1 or 3 channels"),
-    (t.RandAugment(), PLANES, "uint8", "CHW", "before ToCHW"),
-    (t.RandAugment(fill=(1, 2)), RGB, "uint8", "HWC", "fill= has 2 values"),
-    (t.RandomErasing(value=0.5), RGB, "uint8", "HWC", "value=0.5 is not a value of uint8"),
     (t.RandomErasing(value="random"), RGB, "uint8", "HWC", "after Normalize"),
     (t.RandomErasing(value=(1, 2)), PLANES, "uint8", "CHW", "2 values for images of 3"),
 ]
@@ -427,8 +381,7 @@ def test_a_step_refuses_what_it_is_not_for(
         t.RandomCrop(24, padding=9),
         t.CenterCrop(24),
         t.RandomResizedCrop(24),
-        *(t.Resize((24, 24), name) for name in ("bilinear", "bicubic", "lanczos", "nearest", "area")),
-        t.Fit(24),
+        *(t.Resize((24, 24), name) for name in ("bilinear", "lanczos", "nearest", "area")),
         t.RandomHorizontalFlip(1),
         t.RandomVerticalFlip(1),
         t.RandomErasing(1),

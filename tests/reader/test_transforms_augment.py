@@ -6,9 +6,10 @@ import math
 from collections import Counter
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
-from draws import draws, same_distribution, tries
+from draws import draws, tries
 from image_corpus import Pixels, scene
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
@@ -17,7 +18,7 @@ from running import Packed
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack.transforms import Lambda, RandAugment, Random, RandomErasing, Spec, ToCHW
+from rawpack.transforms import ColorJitter, Lambda, RandAugment, Random, RandomErasing, Spec, ToCHW
 
 DRAWS = tries(8_000)
 SIGNED = [
@@ -63,14 +64,6 @@ def test_operations_and_magnitudes_are_torchvisions(arguments: tuple[int, ...]) 
             assert (values >= 0).all()
 
 
-def test_the_defaults_are_torchvisions() -> None:
-    """As documented there."""
-    step = RandAugment()
-    assert (step.num_ops, step.magnitude, step.num_magnitude_bins, step.interpolation) == (2, 9, 31, "nearest")
-    erasing = RandomErasing()
-    assert (erasing.p, erasing.scale, erasing.ratio, erasing.value) == (0.5, (0.02, 0.33), (0.3, 3.3), 0)
-
-
 # ---------------------------------------------------------------------------------------------- RandAugment: pixels
 
 IMAGES: dict[str, Pixels] = {
@@ -93,26 +86,32 @@ def made(name: str, magnitude: float, image: Pixels, **arguments: Any) -> NDArra
 
 @pytest.mark.parametrize("image", IMAGES)
 @pytest.mark.parametrize(
-    ("name", "magnitude", "pillow", "slack"),
+    ("name", "pillow", "magnitudes", "slack"),
     [
-        ("Identity", 0, lambda one: one, 0),
-        ("AutoContrast", 0, ImageOps.autocontrast, 0),
-        ("Equalize", 0, ImageOps.equalize, 0),
-        *[("Posterize", bits, lambda one, bits=bits: ImageOps.posterize(one, bits), 0) for bits in (1, 4, 8)],
-        *[("Solarize", t, lambda one, t=t: ImageOps.solarize(one, t), 0) for t in (0.0, 60.5, 255.0)],
-        *[("Brightness", m, lambda one, m=m: ImageEnhance.Brightness(one).enhance(1 + m), 1) for m in (-0.9, 0.27)],
-        *[("Contrast", m, lambda one, m=m: ImageEnhance.Contrast(one).enhance(1 + m), 1) for m in (-0.27, 0.9)],
-        *[("Color", m, lambda one, m=m: ImageEnhance.Color(one).enhance(1 + m), 1) for m in (-0.9, 0.9)],
-        *[("Sharpness", m, lambda one, m=m: ImageEnhance.Sharpness(one).enhance(1 + m), 2) for m in (-0.9, 0.9)],
+        ("Identity", lambda one, m: one, (0,), 0),
+        ("AutoContrast", lambda one, m: ImageOps.autocontrast(one), (0,), 0),
+        ("Equalize", lambda one, m: ImageOps.equalize(one), (0,), 0),
+        ("Posterize", ImageOps.posterize, (1, 4, 8), 0),
+        ("Solarize", ImageOps.solarize, (0.0, 60.5, 255.0), 0),
+        ("Brightness", lambda one, m: ImageEnhance.Brightness(one).enhance(1 + m), (-0.9, 0.27), 1),
+        ("Contrast", lambda one, m: ImageEnhance.Contrast(one).enhance(1 + m), (-0.27, 0.9), 1),
+        ("Color", lambda one, m: ImageEnhance.Color(one).enhance(1 + m), (-0.9, 0.9), 1),
+        ("Sharpness", lambda one, m: ImageEnhance.Sharpness(one).enhance(1 + m), (-0.9, 0.9), 2),
     ],
 )
-def test_values_are_pillows(name: str, magnitude: float, pillow: Any, slack: int, image: str) -> None:
-    """As torchvision does with Pillow's images: to the bit where nothing is blended, else within its rounding."""
-    for pixels in (IMAGES[image], IMAGES[image][..., :1]):
-        expected = np.asarray(pillow(Image.fromarray(pixels.squeeze()))).reshape(pixels.shape)
-        result = made(name, magnitude, pixels)
-        assert np.abs(result.astype(int) - expected).max() <= slack
-        np.testing.assert_array_equal(made(name, magnitude, np.repeat(pixels, 2, axis=1)[:, ::2]), result)
+def test_values_are_pillows(name: str, pillow: Any, magnitudes: tuple[float, ...], slack: int, image: str) -> None:
+    """As torchvision does with Pillow's images: to the bit where nothing is blended, else within its rounding. What
+    ColorJitter does too is the same there."""
+    jitter = {"Brightness": 0, "Contrast": 1, "Color": 2}
+    for magnitude in magnitudes:
+        for pixels in (IMAGES[image], IMAGES[image][..., :1]):
+            expected = np.asarray(pillow(Image.fromarray(pixels.squeeze()), magnitude)).reshape(pixels.shape)
+            result = made(name, magnitude, pixels)
+            assert np.abs(result.astype(int) - expected).max() <= slack
+            np.testing.assert_array_equal(made(name, magnitude, np.repeat(pixels, 2, axis=1)[:, ::2]), result)
+            if name in jitter:
+                jittered = ColorJitter(0.9).apply(pixels, ((jitter[name], 1 + magnitude),))
+                assert np.abs(jittered.astype(int) - expected).max() <= slack
 
 
 def rotated(image: Image.Image, degrees: float, fill: Any, resample: Image.Resampling) -> Image.Image:
@@ -140,15 +139,12 @@ GEOMETRY = [
 @pytest.mark.parametrize(("name", "pillow", "magnitudes"), GEOMETRY)
 def test_geometry_is_pillows(name: str, pillow: Any, magnitudes: tuple[float, ...], fill: Any) -> None:
     """The nearest pixel: equal to Pillow's but for a few at the border between two; what is left empty is filled."""
-    image = scene(60, 80)
     color = (fill,) * 3 if isinstance(fill, int) else fill or (0, 0, 0)
     for magnitude in magnitudes:
-        expected = np.asarray(pillow(Image.fromarray(image), magnitude, color, Image.Resampling.NEAREST))
-        result = made(name, magnitude, image, fill=fill)
-        assert (result != expected).any(axis=2).mean() < 0.002
-        gray = made(name, magnitude, image[..., :1], fill=7)
-        wanted = np.asarray(pillow(Image.fromarray(image[..., 0]), magnitude, 7, Image.Resampling.NEAREST))
-        assert (gray[..., 0] != wanted).mean() < 0.002
+        for image, full in ((scene(60, 80), color), (scene(60, 80)[..., :1], color[0])):
+            wanted = pillow(Image.fromarray(image.squeeze()), magnitude, full, Image.Resampling.NEAREST)
+            result = made(name, magnitude, image, fill=fill if image.shape[2] == 3 else full)
+            assert (result != np.asarray(wanted).reshape(image.shape)).any(axis=2).mean() < 0.002
 
 
 @pytest.mark.parametrize(("interpolation", "slack"), [("bilinear", 3), ("bicubic", 12)])
@@ -157,14 +153,14 @@ def test_interpolated_geometry_is_near_pillows(
     name: str, pillow: Any, magnitudes: tuple[float, ...], interpolation: str, slack: int
 ) -> None:
     """Away from what is filled, where the two differ in how they blend; bicubic kernels differ."""
-    image = scene(60, 80)
     resample = Image.Resampling[interpolation.upper()]
     for magnitude in magnitudes:
-        expected = np.asarray(pillow(Image.fromarray(image), magnitude, (0, 0, 0), resample))
-        inside = np.asarray(pillow(Image.fromarray(np.full_like(image, 255)), magnitude, (0, 0, 0), resample)) == 255
-        inside[1:-1, 1:-1] &= inside[:-2, 1:-1] & inside[2:, 1:-1] & inside[1:-1, :-2] & inside[1:-1, 2:]
-        inside[[0, 1, -2, -1]] = inside[:, [0, 1, -2, -1]] = False
-        result = made(name, magnitude, image, interpolation=interpolation)
+        expected, white = (
+            np.asarray(pillow(Image.fromarray(image), magnitude, (0, 0, 0), resample))
+            for image in (scene(60, 80), np.full((60, 80, 3), 255, np.uint8))
+        )
+        inside = cv2.erode((white == 255).astype(np.uint8), np.ones((5, 5), np.uint8)) > 0
+        result = made(name, magnitude, scene(60, 80), interpolation=interpolation)
         assert inside.mean() > 0.3
         assert np.percentile(np.abs(result.astype(int) - expected)[inside], 99) <= slack
 
@@ -188,61 +184,18 @@ def test_masks_go_along(name: str, pillow: Any, magnitudes: tuple[float, ...]) -
 
 def test_operations_come_one_after_the_other() -> None:
     """In the order in which they were drawn, as often as they were drawn."""
-    by_hand = image = scene(40, 50)
     drawn = [("TranslateX", 7.0), ("Solarize", 100.0), ("TranslateX", 7.0)]
-    result = RandAugment(3, fill=9).apply(image, drawn)
-    for one in drawn:
-        by_hand = RandAugment(fill=9).apply(by_hand, [one])
-    np.testing.assert_array_equal(result, by_hand)
+    result = RandAugment(3, fill=9).apply(scene(40, 50), drawn)
     assert (result[:, :7] == 9).all()
-    assert (result[:, 7:14] == 255 - 9).sum() == 0
-    assert RandAugment(0).draw(Random(0), 4, 4) == []
+    assert (result[:, 7:14] == 9).all()
+    solarized = np.asarray(ImageOps.solarize(Image.fromarray(scene(40, 50)), 100))
+    np.testing.assert_array_equal(result[:, 14:], solarized[:, :-14])
 
 
 # ---------------------------------------------------------------------------------------------- RandomErasing
 
 
-def reference_erasing(
-    height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
-) -> list[tuple[int, int, int, int] | None]:
-    """The definition of torchvision.transforms.RandomErasing, with numpy's random numbers."""
-    random, found = np.random.default_rng(9), list[Any]()
-    for _ in range(DRAWS):
-        for _ in range(10):
-            area = height * width * random.uniform(*scale)
-            aspect = np.exp(random.uniform(*np.log(ratio)))
-            h, w = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
-            if h < height and w < width:
-                found.append((int(random.integers(height - h + 1)), int(random.integers(width - w + 1)), h, w))
-                break
-        else:
-            found.append(None)
-    return found
-
-
-@pytest.mark.parametrize(
-    ("height", "width", "scale"), [(224, 224, (0.02, 0.33)), (100, 300, (0.02, 0.33)), (40, 400, (0.3, 0.9))]
-)
-def test_erased_boxes_are_torchvisions(height: int, width: int, scale: tuple[float, float]) -> None:
-    """Area, shape and place are distributed as by torchvision's definition, also where ten attempts fail."""
-    ours = [None if one is None else one[0] for one in draws(RandomErasing(1, scale), height, width, DRAWS)]
-    theirs = reference_erasing(height, width, scale, (0.3, 3.3))
-    shares = [sum(one is None for one in boxes) / DRAWS for boxes in (ours, theirs)]
-    assert abs(shares[0] - shares[1]) <= 5 * math.sqrt(2 * max(shares) / DRAWS)
-    first, second = (np.array([one for one in boxes if one is not None], float) for boxes in (ours, theirs))
-    for boxes in (first, second):
-        assert (boxes[:, 0] + boxes[:, 2] <= height).all()
-        assert (boxes[:, 1] + boxes[:, 3] <= width).all()
-    for of in (
-        lambda b: b[:, 2] * b[:, 3],
-        lambda b: b[:, 2] / b[:, 3],
-        lambda b: b[:, 0] / (height - b[:, 2] + 1),
-        lambda b: b[:, 1] / (width - b[:, 3] + 1),
-    ):
-        assert same_distribution(of(first), of(second))
-
-
-@pytest.mark.parametrize("value", [0, 7, (1, 2, 3), np.array([1, 2, 3])], ids=str)
+@pytest.mark.parametrize("value", [7, (1, 2, 3)], ids=str)
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_a_box_is_erased_and_nothing_else(value: Any, layout: Any, dtype: str) -> None:
@@ -255,14 +208,10 @@ def test_a_box_is_erased_and_nothing_else(value: Any, layout: Any, dtype: str) -
     expected[y : y + h, x : x + w] = value
     if layout == "CHW":
         image, expected = (np.ascontiguousarray(one.transpose(2, 0, 1)) for one in (image, expected))
-    spec = Spec(image.shape, dtype, layout)
-    assert step.makes(spec) is spec
-    fitted, own = step.fitted(spec), image.copy()
+    fitted, own = step.fitted(Spec(image.shape, dtype, layout)), image.copy()
     image.flags.writeable = False
     for given, out in ((image, None), (image, np.empty_like(image)), (own, own)):
-        result = fitted.apply(given, drawn, out)
-        assert result.dtype == dtype
-        np.testing.assert_array_equal(result, expected)
+        np.testing.assert_array_equal(fitted.apply(given, drawn, out), expected)
     assert fitted.apply(image, None) is image
 
 
