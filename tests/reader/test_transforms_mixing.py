@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +35,17 @@ def scene(i: int) -> dict[str, Any]:
         "mask": rng.integers(0, 256, (40, 48)).astype(np.uint8),
         "boxes": np.array([[3, 4, 20, 30, 1.0]]),
         "score": i / 50,
+        "number": i % 5,
         "several": np.array([i % 3, i % 2]),
     }
 
 
-def pack(path: Path, classes: Sequence[str] | None = None) -> Path:
-    samples = [scene(i) for i in range(50)]
-    rawpack_packer.pack(samples, path, workers=0, fields={"boxes": "xyxy", "mask": "mask"}, classes=classes)
-    return path
-
-
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pack(tmp_path_factory.mktemp("scenes") / "store", [f"class {i}" for i in range(CLASSES)])
+    path, samples = tmp_path_factory.mktemp("scenes") / "store", [scene(i) for i in range(50)]
+    kinds: dict[str, Any] = {"boxes": "xyxy", "mask": "mask"}
+    rawpack_packer.pack(samples, path, workers=0, fields=kinds, classes=[f"class {i}" for i in range(CLASSES)])
+    return path
 
 
 def read(store: Path, transform: list[Any], **options: Any) -> list[dict[str, NDArray[Any]]]:
@@ -137,7 +134,7 @@ def test_cutmix_replaces_a_box_by_that_of_the_sample_before(scenes: Path, steps:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "float32"])
-@pytest.mark.parametrize("shape", [(5, 4, 6, 3), (5, 3, 4, 6, 3), (1, 4, 6, 1), (2, 9, 1, 1)])
+@pytest.mark.parametrize("shape", [(5, 4, 6, 3), (5, 3, 4, 6, 3), (1, 4, 6, 1)])
 def test_any_images_are_mixed(dtype: str, shape: tuple[int, ...]) -> None:
     """Of any such dtype and size, with a frames axis or without; read-only ones are copied."""
     images = np.random.default_rng(0).integers(0, 250, shape).astype(dtype)
@@ -153,37 +150,22 @@ def test_any_images_are_mixed(dtype: str, shape: tuple[int, ...]) -> None:
     assert ((cut == images) | (cut == np.roll(images, 1, 0))).all()
 
 
-def test_all_frames_of_a_clip_get_the_same_box() -> None:
-    """In both orders of axes, and so do all samples of the batch."""
-    random = np.random.default_rng(0)
-    for layout, shape in (("HWC", (4, 6, 40, 30, 3)), ("CHW", (4, 6, 3, 40, 30))):
-        clips = random.random(shape)
-        step = fitted(t.CutMix(alpha=5, field=None), layout=layout, image=clips)
-        changed = step.apply({"image": clips.copy()}, t.Random(1))["image"] != clips
-        changed = changed.any(axis=-1 if layout == "HWC" else 2)
-        assert changed.any()
-        assert (changed == changed[:1, :1]).all()
-
-
 @BOTH
 def test_labels_may_be_vectors_already(scenes: Path, mixing: Any) -> None:
     """After OneHot, and after another mixing step; the dtype of the vectors stays."""
-    expected = read(scenes, [mixing()])
-    for before in (t.OneHot(CLASSES), t.OneHot(CLASSES, dtype="float64")):
-        for one, other in zip(expected, read(scenes, [before, mixing()]), strict=True):
-            np.testing.assert_allclose(one["label"], other["label"], atol=1e-6)
-            assert other["label"].dtype == before.dtype
-    twice = read(scenes, [t.MixUp(), t.CutMix()])
-    for batch in twice:
-        np.testing.assert_allclose(batch["label"].sum(axis=1), 1, rtol=1e-6)
-    assert max((batch["label"] > 0).sum(axis=1).max() for batch in twice) == 3
+    hot = read(scenes, [t.OneHot(CLASSES, dtype="float64"), mixing()])
+    for one, other in zip(read(scenes, [mixing()]), hot, strict=True):
+        np.testing.assert_allclose(one["label"], other["label"], atol=1e-6)
+        assert other["label"].dtype == np.float64
+    twice = np.concatenate([batch["label"] for batch in read(scenes, [t.MixUp(), t.CutMix()])])
+    np.testing.assert_allclose(twice.sum(axis=1), 1, rtol=1e-6)
+    assert (twice > 0).sum(axis=1).max() == 3
     several = read(scenes, [t.OneHot(3, field="several"), mixing(field="several")], fields=["image", "several"])
-    assert several[0]["several"].shape == (8, 2, 3)
-    np.testing.assert_allclose(several[0]["several"].sum(axis=2), 1, rtol=1e-6)
+    np.testing.assert_allclose(several[0]["several"].sum(axis=2), np.ones((8, 2)), rtol=1e-6)
 
 
 @BOTH
-def test_the_number_of_classes(scenes: Path, mixing: Any, tmp_path: Path) -> None:
+def test_the_number_of_classes(scenes: Path, mixing: Any) -> None:
     """That of the store, unless another is given; field=None mixes the images alone, the same way."""
     with_labels = read(scenes, [mixing()])
     assert with_labels[0]["label"].shape == (8, CLASSES)
@@ -191,10 +173,6 @@ def test_the_number_of_classes(scenes: Path, mixing: Any, tmp_path: Path) -> Non
     for one, other in zip(read(scenes, [mixing(field=None)]), with_labels, strict=True):
         np.testing.assert_array_equal(one["image"], other["image"])
         assert one["label"].dtype == np.int64
-    store = pack(tmp_path / "store")
-    with pytest.raises(UsageError, match=r"names no classes: pass num_classes="):
-        read(store, [mixing()])
-    assert read(store, [mixing(num_classes=CLASSES)])[0]["label"].shape == (8, CLASSES)
 
 
 # ---------------------------------------------------------------------------------------------- draws
@@ -240,36 +218,33 @@ def test_boxes_of_cutmix_are_torchvisions(alpha: float) -> None:
 
 
 @BOTH
-def test_batches_are_the_same_whoever_makes_them(packed: Packed, mixing: Any) -> None:
-    """Every backend and any number of workers; another epoch or seed gives others."""
-    store = packed("memmap", "--size", 48)
-    recipe = [*FLOATS, t.Lambda(lambda label: np.maximum(label, 0), field="label"), mixing(alpha=0.4)]
-    expected = read(store, recipe)
+def test_batches_are_the_same_whoever_makes_them(scenes: Path, mixing: Any) -> None:
+    """Every backend; another epoch or seed gives others."""
+    recipe = [*FLOATS, mixing(alpha=0.4)]
+    expected = read(scenes, recipe)
     for way in WAYS.values():
-        for one, other in zip(read(store, recipe, **way), expected, strict=True):
+        for one, other in zip(read(scenes, recipe, **way), expected, strict=True):
             assert set(one) == set(other)
             for name in one:
                 np.testing.assert_array_equal(one[name], other[name])
-    assert not np.array_equal(read(store, recipe, seed=4)[0]["label"], expected[0]["label"])
-    batches = Reader(store).batches(8, transform=recipe[-2:], workers=0)
+    assert not np.array_equal(read(scenes, recipe, seed=4)[0]["label"], expected[0]["label"])
+    batches = Reader(scenes).batches(8, fields=["image", "label"], transform=[mixing()], workers=0)
     first, second = (next(iter(batches))["image"] for _ in range(2))
     assert not np.array_equal(first, second)
 
 
 @BOTH
-@pytest.mark.parametrize("way", ["here", "processes"])
-def test_clips_are_mixed_as_wholes(scenes: Path, mixing: Any, way: str) -> None:
+def test_clips_are_mixed_as_wholes(scenes: Path, mixing: Any) -> None:
     """Frame by frame with the clip before it in the batch; the label of a video is mixed once."""
     clips = Reader(scenes).clips(4)
-    options: dict[str, Any] = {"fields": ["image", "label"], "shuffle": True, "seed": 2}
+    options: dict[str, Any] = {"fields": ["image", "label"], "shuffle": True, "seed": 2, "workers": 0}
     plain = next(iter(clips.batches(6, **options)))
-    made = next(iter(clips.batches(6, transform=[mixing()], **options, **WAYS[way])))
+    made = next(iter(clips.batches(6, transform=[mixing()], **options)))
     share, labels = share_of(plain["label"], made["label"]), vectors(plain["label"])
     np.testing.assert_allclose(made["label"], share * labels + (1 - share) * np.roll(labels, 1, 0), atol=1e-6)
     before = np.roll(plain["image"], 1, 0)
     if mixing is t.MixUp:
-        expected = share * plain["image"] + (1 - share) * before
-        assert np.abs(made["image"] - expected).max() <= 0.5001
+        assert np.abs(made["image"] - (share * plain["image"] + (1 - share) * before)).max() <= 0.5001
     else:
         changed = (made["image"] != plain["image"]).any(axis=(0, 1, 4))
         np.testing.assert_array_equal(made["image"], np.where(changed[..., None], before, plain["image"]))
@@ -279,7 +254,6 @@ def test_clips_are_mixed_as_wholes(scenes: Path, mixing: Any, way: str) -> None:
 # ---------------------------------------------------------------------------------------------- errors
 
 
-INTS = t.Lambda(lambda image: image.astype("int64"), dtype="int64")
 MEAN = t.Lambda(lambda image: image.mean((0, 1)), shape=(3,), dtype="float64")
 CROP = t.Lambda(lambda mask: mask[:20], field="mask", shape=(20, 48, 1))
 
@@ -291,9 +265,9 @@ CROP = t.Lambda(lambda mask: mask[:20], field="mask", shape=(20, 48, 1))
         ([t.CutMix()], ["label"], "no images, only label"),
         ([t.MixUp(field="score")], ["image", "score"], r"'score' is float64 \(\): put OneHot"),
         ([t.CutMix(field="several", num_classes=5)], ["image", "several"], r"'several' is int64 \(2,\): put OneHot"),
+        ([t.MixUp(field="number")], ["image", "number"], r"names no classes: pass num_classes="),
         ([t.CutMix()], ["image", "label", "boxes"], r"cannot change boxes .* 'boxes'.*fields="),
         ([t.MixUp()], ["image", "label", "mask"], r"MixUp\(.*cannot change masks .*'mask'"),
-        ([INTS, t.MixUp()], [], r"MixUp\(.* mixes uint8, .*'image' is int64"),
         ([MEAN, t.CutMix()], [], r"CutMix\(.* cuts images, and 'image' is float64 \(3,\)"),
         ([CROP, t.CutMix()], ["image", "label", "mask"], "one size: 'image' is 40x48, 'mask' is 20x48"),
         ([t.OneHot(CLASSES), t.MixUp(num_classes=5)], [], "already a vector of length 7"),
@@ -306,25 +280,7 @@ def test_what_cannot_be_mixed_is_refused_at_once(scenes: Path, steps: list[Any],
         read(scenes, steps, fields=fields or ["image", "label"])
 
 
-def test_nonsense_is_refused_with_its_value() -> None:
-    """As soon as a step is made."""
-    for alpha in (0, math.nan):
-        with pytest.raises(UsageError, match=f"alpha={alpha} must be a number above 0"):
-            t.MixUp(alpha=alpha)
-    with pytest.raises(UsageError, match="num_classes=0"):
-        t.CutMix(num_classes=0)
-
-
-@BOTH
-def test_a_label_that_is_no_class_is_named(packed: Packed, mixing: Any) -> None:
+def test_a_label_that_is_no_class_is_named(packed: Packed) -> None:
     """-1, which samples without a class have, has no vector."""
     with pytest.raises(WorkerError, match="label -1 is not one of"):
-        read(packed("memmap", "--size", 48), [mixing()])
-
-
-def test_samples_cannot_be_changed_after_batches(scenes: Path) -> None:
-    """A mixing step comes after the steps on samples; further batch steps may follow."""
-    with pytest.raises(UsageError, match=r"works on whole batches: put it after"):
-        read(scenes, [t.MixUp(), t.RandomHorizontalFlip()])
-    made = read(scenes, [t.CutMix(), t.BatchLambda(lambda batch: {"label": batch["label"] * 2})])
-    np.testing.assert_allclose(made[0]["label"].sum(axis=1), 2, rtol=1e-6)
+        read(packed("memmap", "--size", 48), [t.MixUp()])
