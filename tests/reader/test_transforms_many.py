@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -154,13 +153,11 @@ def test_a_batch_is_what_its_samples_are_one_by_one(stores: dict[str, Path], dat
 def test_workers_make_the_same(stores: dict[str, Path], way: str) -> None:
     """Whatever slices they cut a batch into; also of a function that returns the same array for each sample."""
     flips = [t.RandomHorizontalFlip(), t.RandomVerticalFlip(), t.Normalize((0.5,), (0.5,)), t.ToCHW()]
-    with mock.patch("rawpack.workers.fill._SLICE_BYTES", 1 << 10):
-        for kind in ("odd", "floats"):
-            assert_same(read(stores[kind], flips, 20, **WAYS[way]), read(stores[kind], flips, 1))
     memory = np.zeros((13, 9, 3), np.uint8)
-    again = [t.Lambda(lambda image: np.add(image, 0, out=memory)), *flips]
+    again = t.Lambda(lambda image: np.add(image, 0, out=memory))
     options = WAYS[way] | ({"workers": 1} if way == "threads" else {})
-    assert_same(read(stores["odd"], again, 16, **options), read(stores["odd"], flips, 16))
+    with mock.patch("rawpack.workers.fill._SLICE_BYTES", 1 << 10):
+        assert_same(read(stores["odd"], [again, *flips], 16, **options), read(stores["odd"], flips, 1))
 
 
 BYTES = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
@@ -171,15 +168,9 @@ BYTES = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
     ("kind", "transform", "cure"),
     [
         ("odd", [t.Normalize(*BYTES)], "mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)"),
-        (
-            "odd",
-            [t.ConvertImageDtype("float16"), t.RandomCrop(5), t.RandomHorizontalFlip(), t.ToCHW(), t.Normalize(*BYTES)],
-            "",
-        ),
-        ("odd", [t.Normalize((0,), (1,)), t.Normalize(*BYTES)], "divide by 255"),
+        ("odd", [t.ConvertImageDtype("float16"), t.RandomCrop(5), t.ToCHW(), t.Normalize(*BYTES)], ""),
         ("odd", [t.Normalize((0.5,), (0.5,)), t.Normalize(*BYTES)], "from -1 to 1"),
         ("odd", [t.Normalize((0,), (255,))], "this std: divide by 255, std=(1.0,)"),
-        ("odd", [t.ConvertImageDtype(), t.Normalize(MEAN[:3], BYTES[1])], "std=(0.229, 0.224, 0.225)"),
         ("shorts", [t.ConvertImageDtype(), t.Normalize((32768,), (20000,))], "divide by 65535"),
     ],
 )
@@ -192,26 +183,17 @@ def test_means_of_bytes_are_refused_after_scaling(
     assert cure in str(refused.value)
 
 
-class Bytes(t.Step):
-    """A step of a user's that turns 0..1 into 0..255, and does not say so."""
-
-    def apply(self, image: Image, drawn: Any, out: Image | None = None) -> Image:
-        return np.asarray(image * np.float32(255))
-
-
 @pytest.mark.parametrize(
     ("kind", "before"),
     [
         ("floats", []),
-        ("floats", [t.ConvertImageDtype("float64"), t.RandomHorizontalFlip(0)]),
         ("odd", [t.Lambda(lambda image: image.astype(np.float32), dtype="float32")]),
-        ("odd", [t.ConvertImageDtype(), Bytes()]),
         ("odd", [t.ConvertImageDtype(), t.Lambda(lambda image: image * np.float32(255))]),
         ("odd", [t.Normalize((0,), (1 / 255,))]),
     ],
 )
 def test_other_floats_may_have_any_mean(stores: dict[str, Path], kind: str, before: list[Any]) -> None:
-    """Stored floats, and those that functions and steps of one's own make, are not scaled: any mean is subtracted."""
+    """Stored floats, and those that functions make, are not scaled: any mean is subtracted."""
     made = read(stores[kind], [*before, t.Normalize(*BYTES)], 16)
     expected = (pixels_of(stores[kind]).astype(np.float64) - BYTES[0]) / BYTES[1]
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
@@ -221,15 +203,14 @@ def test_other_floats_may_have_any_mean(stores: dict[str, Path], kind: str, befo
 @pytest.mark.parametrize("kind", ["gray", "odd", "one at a time", "four channels"])
 @pytest.mark.parametrize("planes", [False, True])
 def test_it_is_numpys_formula_on_the_batch(stores: dict[str, Path], kind: str, dtype: str, planes: bool) -> None:
-    """(x / 255 - mean) / std in double precision, rounded once; flips turn about half of the images."""
+    """(x / 255 - mean) / std in double precision, rounded once, of images that are flipped or not."""
     channels, stored = KINDS[kind][3], pixels_of(stores[kind])
     mean, std = np.array(MEAN[:channels]), np.array(STD[:channels])
     expected = ((stored / 255 - mean) / std).astype(dtype)
     both = np.stack([expected, expected[:, :, ::-1], expected[:, ::-1], expected[:, ::-1, ::-1]])
     both = both.transpose(0, 1, 4, 2, 3) if planes else both
     last = [t.Normalize(MEAN[:channels], STD[:channels], dtype), *([t.ToCHW()] if planes else [])]
-    for flips, wanted in (([], both[0]), ([t.RandomHorizontalFlip(1)], both[1]), ([t.RandomVerticalFlip(1)], both[2])):
-        np.testing.assert_array_equal(read(stores[kind], [*flips, *last], 32), wanted)
+    np.testing.assert_array_equal(read(stores[kind], last, 32), both[0])
     made = read(stores[kind], [t.RandomHorizontalFlip(), t.RandomVerticalFlip(), *last], 32)
     which = (made == both).all(axis=(2, 3, 4))
     assert (which.sum(axis=0) == 1).all()
@@ -239,31 +220,24 @@ def test_it_is_numpys_formula_on_the_batch(stores: dict[str, Path], kind: str, d
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (5, 7)])
 @pytest.mark.parametrize("channels", [1, 3, 128])
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "float16", "float32", "int64"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float32", "int64"])
 def test_a_table_is_looked_up(height: int, width: int, channels: int, dtype: str) -> None:
     """For one image or several, from memory with gaps or without, into memory that is given or not."""
 
     class Threes(t.Step):
         pointwise = True
 
-        def makes(self, spec: t.Spec) -> t.Spec:
-            return replace(spec, dtype=dtype)
-
         def apply(self, image: Image, drawn: Any, out: Image | None = None) -> Any:
-            return (image.astype("int64") * 3 % 128 + np.arange(channels) > 60 if dtype == "bool" else image).astype(
-                dtype
-            ) + np.arange(channels).astype(dtype)
+            values = image.astype("int64") * 3 % 128 + np.arange(channels)
+            return (values > 60 if dtype == "bool" else values).astype(dtype)
 
     many = np.random.default_rng(0).integers(0, 256, (4, height, 2 * width, channels)).astype(np.uint8)
-    for several in (True, False):
-        gaps = many[:, :, ::2] if several else many[0, :, :width]
-        spec = t.Spec(gaps.shape[-3:], "uint8", "HWC")
-        for steps, axes in (([Threes()], None), ([Threes(), t.ToCHW()], (0, 3, 1, 2) if several else (2, 0, 1))):
-            expected = Threes().apply(gaps, None)
-            expected = expected if axes is None else expected.transpose(axes)
-            made = t.Spec(expected.shape[-3:], dtype, "HWC" if axes is None else "CHW")
+    for gaps in (many[:, :, ::2], many[0, :, :width]):
+        spec, plain = t.Spec(gaps.shape[-3:], "uint8", "HWC"), Threes().apply(gaps, None)
+        for steps, layout in (([Threes()], "HWC"), ([Threes(), t.ToCHW()], "CHW")):
+            expected = plain if layout == "HWC" else np.moveaxis(plain, -1, -3)
             out = np.empty(expected.shape, dtype)
-            table = ByTable(steps, spec, made)
+            table = ByTable(steps, spec, t.Spec(expected.shape[-3:], dtype, layout))
             for images, into in ((gaps, None), (gaps.copy(), out), (gaps, np.empty((*out.shape, 2), dtype)[..., 0])):
                 result = table.apply(images, None, into)
                 assert result.dtype == dtype
@@ -304,13 +278,8 @@ def test_what_belongs_together_is_flipped_together(tmp_path: Path) -> None:
     samples = [{"image": image, "mask": image[..., 1:2]}] * 40
     rawpack_packer.pack(samples, tmp_path / "s", fields={"mask": "mask"}, workers=0)
     # The first step draws a number, a 0, for the image alone.
-    transform = [
-        AddDrawn(1, "image"),
-        t.RandomHorizontalFlip(),
-        t.RandomVerticalFlip(),
-        t.ConvertImageDtype("float64"),
-        t.ToCHW(),
-    ]
+    flips = [AddDrawn(1, "image"), t.RandomHorizontalFlip(), t.RandomVerticalFlip()]
+    transform = [*flips, t.ConvertImageDtype("float64"), t.ToCHW()]
     batch = next(iter(Reader(tmp_path / "s").batches(40, transform=transform, workers=0)))
     pixels = np.rint(batch["image"] * 255)
     np.testing.assert_array_equal(batch["mask"][:, 0], pixels[:, 1])
