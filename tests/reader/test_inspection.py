@@ -60,7 +60,7 @@ def test_where_is_names_the_bytes(packed: Packed, form: str, size: object) -> No
 
 
 def test_find_by_condition_and_key(packed: Packed, tmp_path: Path) -> None:
-    """In any case of letters, among all samples or those that were selected; not where one key ends and another begins."""
+    """In any case of letters, among all samples or those selected; not where one key ends and the next begins."""
     reader = Reader(packed("memmap", "--size", 40))
     keys, labels = reader.column("key"), reader.column("label")
     assert look(reader).find().tolist() == list(range(75))
