@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,37 +32,31 @@ def limited(name: str, value: int) -> Iterator[None]:
         resource.setrlimit(number, (before, most))
 
 
-def no_more_files() -> Any:
-    """Within the block, no descriptor is left."""
-    lowest = os.open(os.devnull, os.O_RDONLY)
-    os.close(lowest)
-    return limited("RLIMIT_NOFILE", lowest)
-
-
 @pytest.mark.parametrize("backend", ["process", "thread"])
 def test_a_limit_on_open_files_is_named(reader: Reader, store: Path, backend: Any) -> None:
     """Where no worker can be started, and where no store can be opened."""
     workers = Workers(1, backend=backend)
     next(iter(reader.batches(8, workers=workers)))  # imports what is needed
     batches = reader.batches(8, workers=workers)
-    with no_more_files(), pytest.raises(WorkerError, match=r"a limit on open files \(ulimit -n\) is too low: raise it"):
-        next(iter(batches))
-    with no_more_files(), pytest.raises(StoreError, match=r"Too many open files: a limit on open files \(ulimit -n\)"):
-        Reader(store)
+    for failing, read in ((WorkerError, lambda: next(iter(batches))), (StoreError, lambda: Reader(store))):
+        lowest = os.open(os.devnull, os.O_RDONLY)
+        os.close(lowest)
+        with (
+            limited("RLIMIT_NOFILE", lowest),
+            pytest.raises(failing, match=r"a limit on open files \(ulimit -n\) is too low: raise it"),
+        ):
+            read()
 
 
-WRITES: dict[str, Callable[[Path], Any]] = {
-    "batches": lambda store: list(Reader(store).batches(24, workers=Workers(1, backend="process"))),
-    "preload": lambda store: Reader(store, preload=True),
-}
-
-
-@pytest.mark.parametrize("name", WRITES)
 @pytest.mark.parametrize("most", [1 << 10, 1 << 16])
-def test_a_limit_on_file_sizes_is_named(store: Path, name: str, most: int) -> None:
+def test_a_limit_on_file_sizes_is_named(store: Path, most: int) -> None:
     """Memory that processes share counts as a file."""
-    with limited("RLIMIT_FSIZE", most), pytest.raises(RawpackError, match=r"a limit on file sizes \(ulimit -f\)"):
-        WRITES[name](store)
+    for read in (
+        lambda: list(Reader(store).batches(24, workers=Workers(1, backend="process"))),
+        lambda: Reader(store, preload=True),
+    ):
+        with limited("RLIMIT_FSIZE", most), pytest.raises(RawpackError, match=r"a limit on file sizes \(ulimit -f\)"):
+            read()
 
 
 @pytest.mark.parametrize("where", [mapped, slots])
