@@ -251,15 +251,9 @@ def png(samples: NDArray[Any], color_type: int, bits: int, *, before: bytes = b"
     """A PNG by hand: samples (H, W, channels), unfiltered rows; `before` goes between IHDR and IDAT."""
 
     def rows(part: NDArray[Any]) -> bytes:
-        out = []
-        for row in part.reshape(len(part), -1):
-            if bits == 16:
-                packed = row.astype(">u2").tobytes()
-            else:
-                spread = np.unpackbits(row.astype(np.uint8)[:, None], axis=1)[:, 8 - bits :]
-                packed = np.packbits(spread.reshape(-1)).tobytes()
-            out.append(b"\0" + packed)
-        return b"".join(out)
+        flat = part.reshape(len(part), -1)
+        packed = [row.tobytes() for row in flat.astype(">u2")] if bits == 16 else _packed(flat.astype(np.uint8), bits)
+        return b"".join(b"\0" + row for row in packed)
 
     height, width = samples.shape[:2]
     parts = [samples]
@@ -284,7 +278,7 @@ def png_palette(bits: int, *, clear: bool = False, **options: Any) -> tuple[byte
     opacity = np.full(2**bits, 255, np.uint8)
     before = png_chunk(b"PLTE", colors.tobytes())
     if clear:
-        some = max(1, 2**bits // 2)
+        some = 2 ** (bits - 1)
         opacity[:some] = np.linspace(0, 200, some).astype(np.uint8)
         before += png_chunk(b"tRNS", opacity[:some].tobytes())
     index = grey_of(scene()) >> (8 - bits)
@@ -381,6 +375,7 @@ def bmp(
 
 
 def _packed(index: NDArray[Any], bits: int) -> list[bytes]:
+    """The rows of an index (H, W), each from a new byte on."""
     spread = np.unpackbits(index[..., None], axis=2)[..., 8 - bits :].reshape(len(index), -1)
     return [np.packbits(row).tobytes() for row in spread]
 
@@ -644,31 +639,23 @@ def _jpeg2000s() -> Iterable[Case]:
 
 
 def _pnms() -> Iterable[Case]:
-    rgb, grey, three, one = scene(), grey_of(scene()), scene16(3), scene16(1)
-    ten, black = np.rint((one[..., 0] >> 6) * (255 / 1023)), grey < 128
-
-    def pnm(kind: str, greatest: str, samples: bytes) -> bytes:
-        return f"{kind} {WIDTH} {HEIGHT}{greatest}\n".encode() + samples
-
-    for name, data, pixels in (
-        ("ppm, by OpenCV", cv2.imencode(".ppm", np.ascontiguousarray(rgb[..., ::-1]))[1].tobytes(), rgb),
-        ("pgm, by OpenCV", cv2.imencode(".pgm", grey)[1].tobytes(), as_rgb(grey)),
-        ("ppm 16", pnm("P6\n#\n", " 65535", three.astype(">u2").tobytes()), as_rgb_levels(three, 16)),
-        ("pgm 16", pnm("P5", " 65535", one.astype(">u2").tobytes()), as_rgb_levels(one, 16)),
-        ("pgm 10", pnm("P5", " 1023", (one >> 6).astype(">u2").tobytes()), as_rgb(ten)),
-        ("pgm 4", pnm("P5", " 15", (grey >> 4).tobytes()), as_rgb((grey >> 4) * 17)),
-        ("pbm", pnm("P4", "", np.packbits(black, axis=1).tobytes()), as_rgb(~black * 255)),
-    ):
-        yield Case(name, "pnm", data, 0, pixels)
+    for samples in (scene(), grey_of(scene())[..., None], scene16(3), scene16(1)):
+        bits, channels = 8 * samples.itemsize, samples.shape[2]
+        kind = "ppm" if channels == 3 else "pgm"
+        data = cv2.imencode(f".{kind}", np.ascontiguousarray(samples[..., ::-1]))[1].tobytes()
+        yield Case(f"{kind} {bits}", "pnm", data, 0, as_rgb_levels(samples, bits))
+    ten = scene16(1)[..., 0] >> 6
+    data = f"P5 #\n {WIDTH} {HEIGHT} 1023\n".encode() + ten.astype(">u2").tobytes()
+    yield Case("pgm 10", "pnm", data, 0, as_rgb(np.rint(ten * (255 / 1023))))
+    bilevel = rgb_image().convert("1")
+    yield Case("pbm", "pnm", saved(bilevel, "PPM"), 0, as_rgb(np.asarray(bilevel) * 255))
 
 
-def tga(samples: Pixels, kind: int, depth: int, *, flags: int = 0x20, palette: Pixels | None = None) -> bytes:
+def tga(samples: Pixels, kind: int, depth: int, *, flags: int = 0x20) -> bytes:
     """A TGA by hand: samples as stored, from the top unless `flags` say otherwise."""
-    table = b"" if palette is None else np.ascontiguousarray(palette[:, ::-1]).tobytes()
-    spec = (0, 0, 0) if palette is None else (0, len(palette), 24)
     size = samples.shape[1], samples.shape[0]
-    head = struct.pack("<BBBHHBHHHHBB", 0, palette is not None, kind, *spec, 0, 0, *size, depth, flags)
-    return head + table + np.ascontiguousarray(samples).tobytes()
+    head = struct.pack("<BBBHHBHHHHBB", 0, 0, kind, 0, 0, 0, 0, 0, *size, depth, flags)
+    return head + np.ascontiguousarray(samples).tobytes()
 
 
 def _tgas() -> Iterable[Case]:
@@ -676,13 +663,12 @@ def _tgas() -> Iterable[Case]:
     bgra = np.dstack([rgb[..., ::-1], alpha()])
     yield Case("rgb", "tga", tga(rgb[..., ::-1], 2, 24), 0, rgb)
     yield Case("rgb from the bottom", "tga", tga(rgb[::-1, :, ::-1], 2, 24, flags=0), 0, rgb)
-    yield Case("grey", "tga", tga(grey, 3, 8), 0, as_rgb(grey))
     yield Case("alpha", "tga", tga(bgra, 2, 32, flags=0x28), 1, on_white(rgb, alpha()))
     yield Case("fourth byte unused", "tga", tga(bgra, 2, 32), 0, rgb)
-    colors = np.random.default_rng(8).integers(0, 256, (256, 3)).astype(np.uint8)
-    yield Case("palette", "tga", tga(grey, 1, 8, palette=colors), 0, colors[grey])
-    runs = b"".join(bytes([128]) + pixel.tobytes() for pixel in rgb[..., ::-1].reshape(-1, 3))
-    yield Case("runs", "tga", tga(np.empty((HEIGHT, WIDTH, 0), np.uint8), 10, 24) + runs, 0, rgb)
+    yield Case("grey", "tga", saved(Image.fromarray(grey), "TGA"), 0, as_rgb(grey))
+    colors = np.asarray(palette_image().convert("RGB"))
+    yield Case("palette", "tga", saved(palette_image(), "TGA"), 0, colors)
+    yield Case("runs", "tga", saved(rgb_image(), "TGA", compression="tga_rle"), 0, rgb)
 
 
 MAKERS: dict[str, Callable[[], Iterable[Case]]] = {
