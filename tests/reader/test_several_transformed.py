@@ -93,15 +93,6 @@ def batches(store: Path, transform: list[Any] | None = None, **options: Any) -> 
 ALIGNED = ["image", "big", "depth", "gray", "mask", "boxes", "label"]
 
 
-def test_the_image_is_the_same_whatever_is_beside_it(packed: Callable[..., Path]) -> None:
-    """Fields of the same size, in any order: the image gets the very pixels that it gets alone."""
-    steps = [t.RandomResizedCrop(20), t.ColorJitter(0.3), t.RandomHorizontalFlip(), t.RandomErasing(0.7)]
-    alone = batches(packed(), steps, fields=["image", "label"])
-    for beside in (["depth", "image"], ["mask", "gray", "image"]):
-        for batch, wanted in zip(batches(packed(), steps, fields=beside), alone, strict=True):
-            np.testing.assert_array_equal(batch["image"], wanted["image"])
-
-
 def test_boxes_of_the_larger_image_move_with_it(tmp_path: Path) -> None:
     """What is drawn in the pixels of the smaller one moves them too, also where only that one is in the batch."""
     made = []
@@ -126,7 +117,6 @@ def test_an_image_beside_boxes_is_made_as_if_theirs_were_in_the_batch(packed: Ca
     """Also where it is several times as large, and the only image."""
     for steps in (
         [t.RandomCrop(12, padding=3)],
-        [t.CenterCrop(20)],
         [t.Resize((20, 24)), t.RandomHorizontalFlip()],
         [t.RandomResizedCrop(16), t.ToCHW()],
         [t.Fit(16), t.RandomCrop(12)],
@@ -188,15 +178,6 @@ def test_a_size_is_that_of_the_field_image() -> None:
         with pytest.raises(UsageError, match=r"4 times as large as 'target': .*no whole number of pixels"):
             plan_pipeline([step], fields, ["image", "target"])
     plan_pipeline([t.RandomHorizontalFlip(), t.ToCHW()], fields, list(fields))
-
-
-@pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
-def test_what_is_resized_and_cut_shows_the_same(packed: Callable[..., Path], keep: bool) -> None:
-    """Also where the small image's size is rounded: the large one shows its repeated pixels, up to rounding."""
-    for steps in ([t.Resize(23), t.CenterCrop(19)], [t.Fit((20, 17))], [t.Resize(25, max_size=29), t.CenterCrop(9)]):
-        for batch in batches(packed(keep=keep), steps, fields=["image", "big"]):
-            small = cv2.resize(batch["big"][0], batch["image"].shape[2:0:-1], interpolation=cv2.INTER_AREA)
-            assert np.abs(small.astype(int) - batch["image"][0]).max() <= 1
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
@@ -295,7 +276,6 @@ class OwnCrop(t.CropStep):
     [
         ([t.RandomCrop(18, fields=["target"])], ["image"], "the batch has no field 'target', only image"),
         ([t.RandomCrop(18, fields=["image"])], ["image", "mask"], "would leave 'mask' behind"),
-        ([t.RandomCrop(18, fields=["mask"])], ["image", "mask"], "would leave 'image' behind"),
         ([t.CenterCrop(20, fields=["image"]), t.RandomCrop(18)], ["image", "depth"],
          r"'depth' is 48x56 and 'image' 20x20 .*fields= of the step.*image_size= by field.*fields= of batches"),
         ([OwnCrop()], ["image", "big"], "'big' is 4 times as large as 'image': .*scaled.*magnified"),
@@ -323,13 +303,6 @@ def test_a_sample_whose_images_do_not_fit_is_named(tmp_path: Path) -> None:
             batches(tmp_path / "s", steps, fields=["image", "big"])
 
 
-def test_a_function_that_changes_one_image_alone_is_noticed(packed: Callable[..., Path]) -> None:
-    """It makes another size of images than it says, and the mask keeps its own."""
-    for steps in ([lambda one: one[:30], t.RandomCrop(20)], [t.Views(2, [lambda one: one[:30], t.RandomCrop(20)])]):
-        with pytest.raises(WorkerError, match=r"48x56 and 'image' 30x56|declare the result of a function"):
-            batches(packed(), steps, fields=["image", "mask"])
-
-
 # ---------------------------------------------------------------------------------------------- views
 
 
@@ -337,18 +310,16 @@ def test_a_function_that_changes_one_image_alone_is_noticed(packed: Callable[...
 def test_views_are_independent_and_each_agrees(packed: Callable[..., Path], keep: bool) -> None:
     """Each view of a sample is another one, and the same of all its images and masks; whoever makes them."""
     views = [t.Views(3, [t.RandomCrop(22, padding=2), t.RandomHorizontalFlip()])]
-    fields = ALIGNED[:-2]
-    expected = batches(packed(keep=keep), views, fields=fields)
-    for batch in expected:
+    rows = dict[int, Any]()
+    for batch in batches(packed(keep=keep), views, fields=ALIGNED[:-2]):
         assert batch["image"].shape[1:] == (3, 22, 22, 3)
         assert batch["big"].shape[1:] == (3, 88, 88, 3)
         agree(batch)
         assert not any(np.array_equal(one[a], one[b]) for one in batch["image"] for a, b in ((0, 1), (1, 2), (0, 2)))
+        rows |= dict(zip(batch["index"].tolist(), batch["image"], strict=True))
     for way in ({"batch_size": 7, "shuffle": False}, *WAYS.values()):
-        rows = {row: k for batch in expected for row, k in zip(batch["index"], batch["image"], strict=True)}
         for batch in batches(packed(keep=keep), views, fields=["mask", "image"], **way):
-            for row, image in zip(batch["index"], batch["image"], strict=True):
-                np.testing.assert_array_equal(image, rows[row])
+            np.testing.assert_array_equal(batch["image"], [rows[row] for row in batch["index"].tolist()])
 
 
 def test_views_are_made_as_a_transform_makes_images(packed: Callable[..., Path]) -> None:
@@ -361,15 +332,6 @@ def test_views_are_made_as_a_transform_makes_images(packed: Callable[..., Path])
     (batch, *_) = batches(packed(), [t.Views(2, crops)], fields=["depth", "mask", "image"])
     place = batch["depth"].astype(int) - 1
     np.testing.assert_array_equal(batch["mask"], place // 256 % 12 * 16 + place % 256 % 16 + 1)
-
-
-def test_views_are_mixed_view_by_view(packed: Callable[..., Path]) -> None:
-    """CutMix cuts one box out of all views of all images of a sample."""
-    for batch in batches(
-        packed(), [t.Views(2, [t.RandomCrop(20)]), t.CutMix(num_classes=3)], fields=["image", "depth", "label"]
-    ):
-        y, x = batch["image"][..., :1].astype(int) - 1, batch["image"][..., 1:2].astype(int) - 1
-        np.testing.assert_array_equal(batch["depth"], y * 256 + x + 1)
 
 
 # ---------------------------------------------------------------------------------------------- any transform
