@@ -116,40 +116,17 @@ def test_random_boxes_are_torchvisions(step: t.Step, height: int, width: int) ->
         assert same_distribution(of(first), of(second))
 
 
-@settings(deadline=None)
-@given(st.integers(1, 700), st.integers(1, 700), st.integers(0, 2**63), st.floats(0.01, 1), st.floats(0.2, 5))
-def test_a_random_resized_crop_lies_within(height: int, width: int, key: int, scale: float, ratio: float) -> None:
-    """Whatever the image and the arguments: at least a pixel, inside, and the result has the size."""
-    step = t.RandomResizedCrop((5, 7), scale=(scale, 1.0), ratio=(ratio, ratio))
-    y, x, h, w = step.draw(t.Random(key), height, width)
-    assert 0 <= y < y + h <= height
-    assert 0 <= x < x + w <= width
-    assert step.apply(np.zeros((height, width, 3), np.uint8), (y, x, h, w)).shape == (5, 7, 3)
-
-
 def test_a_random_resized_crop_is_the_crop_resized() -> None:
     """As Pillow's bilinear, or OpenCV's INTER_AREA, within one level; to the bit where "area" does not shrink."""
-    image = scene(300, 400)
-    for box in ((3, 5, 280, 290), (3, 5, 224, 224), (1, 2, 100, 90), (0, 7, 290, 150), (9, 0, 30, 300)):
+    image, size = scene(300, 400), (224, 224)
+    for box in ((3, 5, 280, 290), (3, 5, 224, 224), (1, 2, 100, 90), (9, 0, 30, 300)):
         y, x, h, w = box
         part = image[y : y + h, x : x + w]
-        bilinear = np.asarray(Image.fromarray(part).resize((224, 224), Image.Resampling.BILINEAR))
-        assert np.abs(t.RandomResizedCrop(224).apply(image, box).astype(int) - bilinear).max() <= 1
-        area = cv2.resize(part, (224, 224), interpolation=cv2.INTER_AREA)
-        made = t.RandomResizedCrop(224, interpolation="area").apply(image, box)
+        bilinear = np.asarray(Image.fromarray(part).resize(size, Image.Resampling.BILINEAR))
+        assert np.abs(t.RandomResizedCrop(size).apply(image, box).astype(int) - bilinear).max() <= 1
+        area = cv2.resize(part, size, interpolation=cv2.INTER_AREA)
+        made = t.RandomResizedCrop(size, interpolation="area").apply(image, box)
         assert np.abs(made.astype(int) - area).max() <= (1 if min(h, w) > 224 else 0)
-
-
-@pytest.mark.parametrize("size", [(5, 4), (8, 7)])
-def test_the_center_is_torchvisions(size: tuple[int, int]) -> None:
-    """A smaller image is padded with 0 first: half of what lacks, rounded down, at the top and left; as torchvision."""
-    for height, width in ((9, 9), (5, 4), (5, 12), (11, 6), (4, 4)):
-        image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width, 1)
-        high, wide = max(size[0] - height, 0), max(size[1] - width, 0)
-        padded = np.pad(image, ((high // 2, high - high // 2), (wide // 2, wide - wide // 2), (0, 0)))
-        top, left = round((padded.shape[0] - size[0]) / 2.0), round((padded.shape[1] - size[1]) / 2.0)
-        part = padded[top : top + size[0], left : left + size[1]]
-        np.testing.assert_array_equal(done(t.CenterCrop(size), image)[0], part)
 
 
 def test_random_crops_are_uniform() -> None:
@@ -210,7 +187,7 @@ def test_steps_come_as_often_as_they_are_asked_for(step: Any) -> None:
 
 
 HIGH, WIDE = 6, 8
-DTYPES = ["bool", "int8", "int64", "uint8", "uint16", "float16", "float32", "complex128"]
+DTYPES = ["bool", "int8", "int64", "uint8", "uint16", "float16", "float32"]
 CHANNELS = (1, 2, 3, 5, 129, 513)
 
 
@@ -218,26 +195,22 @@ def wild(dtype: str, channels: int) -> NDArray[Any]:
     """An image (HIGH, WIDE, channels) over the whole range of a dtype: 64-bit numbers that neither 32 bits nor a
     float64 can hold."""
     random, shape = np.random.default_rng(channels), (HIGH, WIDE, channels)
-    kind = np.dtype(dtype).kind
-    if kind in "iu":
-        size = np.dtype(dtype).itemsize
-        return np.frombuffer(random.bytes(size * HIGH * WIDE * channels), dtype).reshape(shape)
-    if kind == "b":
-        return random.integers(0, 2, shape).astype(dtype)
-    values = random.normal(size=shape) * 1000
-    return (values + 1j * random.normal(size=shape) if kind == "c" else values).astype(dtype)
+    if np.dtype(dtype).kind in "iu":
+        return np.frombuffer(random.bytes(np.dtype(dtype).itemsize * math.prod(shape)), dtype).reshape(shape)
+    return (random.normal(size=shape) * 1000).astype(dtype) if dtype != "bool" else random.random(shape) < 0.5
 
 
 MOVES: list[tuple[t.Step, Any]] = [
     (t.RandomHorizontalFlip(1), lambda image: image[:, ::-1]),
     (t.RandomVerticalFlip(1), lambda image: image[::-1]),
     (t.CenterCrop((4, 2)), lambda image: image[1:5, 3:5]),
-    (t.CenterCrop((4, 12)), lambda image: np.pad(image[1:5], ((0, 0), (2, 2), (0, 0)))),
+    (t.CenterCrop((3, 11)), lambda image: np.pad(image[2:5], ((0, 0), (1, 2), (0, 0)))),
+    (t.CenterCrop((9, 3)), lambda image: np.pad(image[:, 2:5], ((1, 2), (0, 0), (0, 0)))),
     (t.RandomCrop((HIGH + 7, WIDE + 4), padding=(1, 2, 3, 5)), lambda image: np.pad(image, ((2, 5), (1, 3), (0, 0)))),
     (t.ToCHW(), lambda image: np.stack([image[..., c] for c in range(image.shape[2])])),
     (t.Resize(2 * HIGH, "nearest"), lambda image: image.repeat(2, axis=0).repeat(2, axis=1)),
 ]
-"""Steps that move the values of any dtype, and what numpy makes of it."""
+"""Steps that move the values of any dtype, and what numpy makes of it, with torchvision's roundings."""
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -309,23 +282,12 @@ def test_normalize_after_tochw_takes_the_first_axis() -> None:
     np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("dtype", "greatest"), [("uint8", 255), ("uint16", 65535), ("int16", 32767)])
-def test_whole_numbers_become_shares(dtype: str, greatest: int) -> None:
-    """The greatest of the dtype becomes 1; floats stay."""
-    image = np.array([[[0], [greatest]]], dtype)
-    assert t.ConvertImageDtype().apply(image, None).ravel().tolist() == [0, 1]
-    assert t.ConvertImageDtype("float16").apply(np.full((1, 1, 1), 7.5), None).item() == 7.5
-
-
 def test_one_hot() -> None:
-    """One label, several labels, and an error that names the label."""
+    """Of one label for each sample, or several."""
     for labels, classes, dtype in ((np.array([2, 0, 1]), 3, "float32"), (np.array([[0, 3], [1, 1]]), 4, "int64")):
         made = t.OneHot(classes, dtype=dtype).apply(labels, None)
         assert made.dtype == dtype
         np.testing.assert_array_equal(made, np.eye(classes)[labels])
-    for wrong in (3, -1):
-        with pytest.raises(UsageError, match=f"label {wrong} is not one of 3 classes"):
-            t.OneHot(3).apply(np.array([0, wrong]), None)
 
 
 # ---------------------------------------------------------------------------------------------- errors
