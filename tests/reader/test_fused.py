@@ -106,25 +106,14 @@ def test_one_call_is_the_same_as_step_by_step(store: Path, name: str, calls: lis
     check_fused(Reader(store), RECIPES[name], calls)
 
 
-def test_a_step_gets_what_the_one_before_made(store: Path) -> None:
-    """Several steps with the same result share the memory for it, and none overwrites what it has yet to read."""
-    for steps in (
-        [t.RandomCrop((41, 53), padding=4), t.RandomCrop((41, 53), padding=4)],
-        [t.RandomVerticalFlip(1), t.RandomHorizontalFlip(1), t.RandomCrop((41, 53), padding=2)],
-        [t.Resize((30, 30), "bicubic"), t.CenterCrop(20), t.Resize((30, 30), "bicubic")],
-        [t.Fit(30), t.CenterCrop(20), t.RandomResizedCrop(30)],
-    ):
-        copying = [step for one in steps for step in (one, t.Lambda(np.copy))]
-        np.testing.assert_array_equal(*(pixels(Reader(store), list_of) for list_of in (steps, copying)))
-
-
 def twins(folder: Path, sizes: list[tuple[int, int]], **options: Any) -> tuple[Reader, Reader]:
     """Two stores of the same pixels: as planes, and as the RGB that the formula makes of these."""
     shards: dict[str, Any] = {"shard_size": 1, "size": "keep"}
     planar = Reader(pack(noise(*sizes), folder / "planes", color="ycgco420", **shards, **options))
-    stored = [planar._library.reader_of("image", i) for i in range(len(sizes))]
-    planes = [reader.stored(row) for reader, row in stored]
-    made = [rgb_of(*it).astype(np.uint8) for it in zip(planes, *zip(*sizes, strict=True), strict=True)]
+    made = []
+    for i, size in enumerate(sizes):
+        reader, row = planar._library.reader_of("image", i)
+        made.append(rgb_of(reader.stored(row), *size).astype(np.uint8))
     return planar, Reader(pack(made, folder / "rgb", **shards))
 
 
@@ -229,7 +218,6 @@ def test_stats_say_how_much_the_core_does(store: Path, steps: Any, share: str) -
     ("step", "name", "value"),
     [
         (t.RandomResizedCrop(24), "interpolation", "nearest"),
-        (t.RandomResizedCrop(24), "scale", (0.9, 1.0)),
         (t.RandomCrop(60, pad_if_needed=True), "fill", 9),
         (t.RandomHorizontalFlip(0), "p", 1),
     ],
@@ -259,16 +247,3 @@ def test_a_size_changed_between_epochs_is_an_error(store: Path, step: Any) -> No
             own.size = (20, 20)
             with pytest.raises(WorkerError, match="was expected"):
                 next(iter(batches))
-
-
-def test_a_state_of_other_pixels_is_told(store: Path) -> None:
-    """A state from before resizing changed is loaded, with a warning where images are resized."""
-    for steps in (RECIPES["crop"], RECIPES["random place"]):
-        batches = Reader(store).batches(4, transform=steps, workers=0)
-        state = batches.state_dict()
-        del state["pixels"]
-        if steps is RECIPES["random place"]:
-            batches.load_state_dict(state)
-            continue
-        with pytest.warns(RuntimeWarning, match="slightly other pixels of images that are shrunk"):
-            batches.load_state_dict(state)
