@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from reading import WAYS, wait_until, workers_of
+from reading import WAYS, wait_until
 from running import Packed
 
 from rawpack import Reader, Workers
@@ -109,25 +106,6 @@ def test_what_was_begun_early_is_thrown_away(reader: Reader, tmp_path: Path) -> 
     wait_until(lambda: log.stat().st_size > len(reader), "the next epoch is begun")
     settings["value"] = 1
     assert values_of(batches) == {1}
-
-
-def test_iterators_side_by_side(reader: Reader) -> None:
-    """Each goes on with the transform of its beginning, a worker that replaces another one too; the next epoch has the
-    workers of the latest transform, whichever iterator gave its workers back last."""
-    step = Paint()
-    batches = reader.batches(BATCH, transform=[step], workers=Workers(1, backend="process"))
-    old = iter(batches)
-    seen = {int(next(old)["image"].max())}
-    step.value = 1
-    assert values_of(batches) == {1}
-    latest = crew(batches)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a worker died
-        os.kill(workers_of(old)[0], signal.SIGKILL)
-        seen |= {int(batch["image"].max()) for batch in old}
-    assert seen == {0}
-    assert values_of(batches) == {1}
-    assert crew(batches) == latest
 
 
 @pytest.mark.parametrize(

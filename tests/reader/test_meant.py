@@ -3,8 +3,6 @@ library what it is called here."""
 
 from __future__ import annotations
 
-import copy
-import pickle
 import re
 from collections.abc import Callable
 from functools import partial
@@ -118,19 +116,6 @@ def test_attributes_of_other_loaders_say_what_to_write(reader: Reader) -> None:
             code = line.format(name="shape").split(", or ")[0]
             if "torch" not in code and "..." not in code:
                 eval(code, {"reader": reader, "batches": batches, "batch": next(iter(batches)), "i": 0})
-
-
-def test_other_attributes_are_missing_as_ever(reader: Reader) -> None:
-    """In Python's words, which name the nearest; and a fault inside a property stays the fault that it is."""
-    for owner in (reader, reader.batches(4)):
-        for name in ("nothing", "data_source", "batch_sampler", "__array__", "__len_hint__"):
-            assert not hasattr(owner, name)
-        with pytest.raises(AttributeError, match="object has no attribute 'nothing'") as missing:
-            _ = owner.nothing  # type: ignore[attr-defined]
-        assert (missing.value.name, missing.value.obj) == ("nothing", owner)
-    with pytest.raises(AttributeError, match="_samples"):
-        _ = object.__new__(Reader).fields
-    assert copy.copy(reader).fields == pickle.loads(pickle.dumps(reader)).fields
 
 
 def test_what_is_no_number_of_a_sample(reader: Reader) -> None:

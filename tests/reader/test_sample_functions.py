@@ -70,16 +70,6 @@ def test_it_gets_all_fields_and_changes_them_in_place(reader: Reader, workers: A
     assert_array_equal([reader[i]["image"] for i in range(COUNT)], before)
 
 
-def test_the_text_that_a_step_chose_is_read(tmp_path: Path) -> None:
-    """Where a step chooses one of several texts, a function sees that one."""
-    captions = [["a", "bb", "ccc"], ["dddd"], ["eeeee", "ffffff"]]
-    rows = [{"image": np.zeros((8, 8, 3), np.uint8), "captions": texts} for texts in captions]
-    rawpack_packer.pack(rows, tmp_path / "s", fields={"captions": "str[?]"}, workers=0)
-    longer = t.SampleLambda(lambda sample: {"length": len(sample["captions"])})
-    samples = read(Reader(tmp_path / "s"), t.OneText("captions"), longer, fields=["image", "captions"], seed=5)
-    assert [len(sample["captions"]) for sample in samples] == [sample["length"] for sample in samples]
-
-
 # ---------------------------------------------------------------------------------------------- what it draws
 
 
@@ -168,7 +158,8 @@ def test_a_shape_that_differs_later_names_the_sample_and_the_line(
 
 
 def test_samples_of_different_sizes(keep: Reader) -> None:
-    """A function of a store as it is may leave sizes open, if a later step makes one; or make one size itself."""
+    """A function of a store as it is may leave sizes open, if a later step makes one; or make one size itself. In
+    buckets, it gets images of the bucket's size."""
     brighter = t.SampleLambda(lambda sample: {"image": sample["image"] + 1})
     declared = t.SampleLambda(brighter.function, makes={"image": ((None, None, 3), "uint8")})
     tried, noted = (read(keep, step, t.CenterCrop(24), fields=["image"]) for step in (brighter, declared))
@@ -176,10 +167,14 @@ def test_samples_of_different_sizes(keep: Reader) -> None:
     check_alike(tried, noted, ["image"])
     corner = t.SampleLambda(lambda sample: {"image": sample["image"][:8, :9], "mask": sample["mask"][:8, :9]})
     assert {sample["mask"].shape for sample in read(keep, corner, fields=["image", "mask"])} == {(8, 9, 1)}
-    with pytest.raises(UsageError, match="cannot form a batch: end with a size"):
-        read(keep, brighter, fields=["image"])
-    with pytest.raises(UsageError, match="come out of the transform in different sizes"):
-        read(keep, declared, fields=["image"])
+    for step, words in ((brighter, "cannot form a batch: end with a size"), (declared, "in different sizes")):
+        with pytest.raises(UsageError, match=words):
+            read(keep, step, fields=["image"])
+    note = t.SampleLambda(lambda sample: {"height": sample["image"].shape[0]})
+    sizes = Buckets([(40, 48), (32, 64)])
+    batches = list(keep.batches(2, transform=[note], fields=["image"], image_size=sizes, workers=2))
+    assert {batch["image"].shape[1:3] for batch in batches} == {(40, 48), (32, 64)}
+    assert all((batch["height"] == batch["image"].shape[1]).all() for batch in batches)
 
 
 def test_more_rows_than_there_is_room_for(reader: Reader) -> None:
@@ -225,7 +220,7 @@ def test_what_no_batch_can_have_is_refused_at_once(reader: Reader, function: Any
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_steps_before_between_and_after(reader: Reader, workers: int) -> None:
-    """A crop before it moves boxes too; what comes after works on what it made; two functions follow each other."""
+    """A crop before it moves boxes too; what comes after works on what it made, views and labels too."""
     double = t.SampleLambda(lambda sample: {"image": sample["image"] // 2, "new": np.float32(1)})
     last = [t.Normalize(0.5, 0.5), t.ToCHW()]
     add = t.Lambda(lambda new: new + 1, field="new")
@@ -235,13 +230,8 @@ def test_steps_before_between_and_after(reader: Reader, workers: int) -> None:
     assert {float(sample["new"]) for sample in samples} == {1.0}
     sized = read(reader, image_size=(20, 30))
     check_alike(read(reader, t.SampleLambda(lambda s: None), image_size=(20, 30)), sized, FIELDS)
-
-
-def test_steps_of_batches_and_views(reader: Reader) -> None:
-    """They come after it: views of what it made, labels of a batch."""
-    steps = [t.SampleLambda(draw), t.Views(2, [t.CenterCrop(16), t.RandomHorizontalFlip(0.5)]), t.OneHot(3)]
-    samples = read(reader, *steps, fields=["image", "mask", "label"], workers=2)
-    for sample in samples:
+    views = [t.SampleLambda(draw), t.Views(2, [t.CenterCrop(16), t.RandomHorizontalFlip(0.5)]), t.OneHot(3)]
+    for sample in read(reader, *views, fields=["image", "mask", "label"], workers=workers):
         assert sample["image"].shape == (2, 16, 16, 3)
         assert_array_equal(sample["image"][..., :1], sample["mask"])
         assert sample["label"].sum() == 1
@@ -260,18 +250,6 @@ def test_steps_of_batches_and_views(reader: Reader) -> None:
 def test_where_it_cannot_stand(reader: Reader, steps: list[Any], options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read(reader, *steps, **options)
-
-
-def test_batches_of_several_sizes(keep: Reader) -> None:
-    """In buckets, it is tried once for each size, and gets images of the bucket's."""
-
-    def note(sample: dict[str, Any]) -> dict[str, Any]:
-        return {"height": sample["image"].shape[0]}
-
-    options: dict[str, Any] = {"fields": ["image"], "image_size": Buckets([(40, 48), (32, 64)]), "workers": 2}
-    batches = list(keep.batches(2, transform=[t.SampleLambda(note)], **options))
-    assert {batch["image"].shape[1:3] for batch in batches} == {(40, 48), (32, 64)}
-    assert all((batch["height"] == batch["image"].shape[1]).all() for batch in batches)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
