@@ -197,22 +197,6 @@ def test_a_reader_that_nobody_closes_ends_with_its_last_use(store: Path) -> None
     assert len(reader._samples.scope._open) == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("Normalize", "write rawpack.transforms.Normalize"),
-        ("Balance", "no attribute 'Balance'. Did you mean 'Balanced'?"),
-        ("no_such_thing", "module 'rawpack' has no attribute 'no_such_thing'"),
-    ],
-)
-def test_a_name_that_rawpack_does_not_have(name: str, line: str) -> None:
-    """A step says where it is, in an import too; a misspelled name which one is near."""
-    with pytest.raises((UsageError, AttributeError), match=re.escape(line)):
-        getattr(rawpack, name)
-    with pytest.raises((UsageError, ImportError), match=name):
-        exec(f"from rawpack import {name}")
-
-
 TAKEN: list[tuple[Callable[..., Any], Any, Any]] = [
     (checks.whole_number, np.int32(3), 3),
     (checks.seconds, 2, 2.0),

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -243,21 +242,3 @@ def test_an_undeclared_flow_is_spoken_of(tmp_path: Path) -> None:
     reader.batches(4, transform=[t.Resize((20, 20), fields=["image"])], workers=0, fields=["image"])
     depth = packed(tmp_path / "depth", "image", FLOW[..., :1], size=24)
     depth.batches(4, transform=[t.RandomHorizontalFlip()], workers=0)
-
-
-def test_files_may_be_disparities(tmp_path: Path) -> None:
-    """Of a folder beside that of the images, and of a listing."""
-    near = random.integers(0, 20_000, (COUNT, HEIGHT, WIDTH)).astype(np.uint16)
-    for name, suffix, values in (("left", "jpg", PICTURES), ("near", "png", near)):
-        (tmp_path / name).mkdir()
-        for i in range(COUNT):
-            cv2.imwrite(str(tmp_path / name / f"{i}.{suffix}"), values[i])
-    lines = ["path,near", *(f"left/{i}.jpg,near/{i}.png" for i in range(COUNT))]
-    (tmp_path / "list.csv").write_text("\n".join(lines))
-    options: dict[str, Any] = {"size": (HEIGHT // 2, WIDTH // 2), "fields": {"near": "disparity"}, "workers": 0}
-    rawpack.pack(tmp_path / "left", tmp_path / "a", images={"near": str(tmp_path / "near")}, **options)
-    rawpack.pack(tmp_path / "list.csv", tmp_path / "b", **options)
-    halved = {*np.rint(near / 2).astype(int).flat}
-    for reader in (Reader(tmp_path / "a"), Reader(tmp_path / "b")):
-        assert reader.fields["near"].displacement == "disparity"
-        assert all({*one["near"].flat} <= halved and one["near"].max() > 5000 for one in reader)

@@ -95,13 +95,6 @@ def test_a_function_may_return_the_batch_that_it_got(reader: Reader) -> None:
             made(partial(put_into, name))
 
 
-def test_batches_of_all_frameworks_are_not_indexed(reader: Reader) -> None:
-    """What a DataLoader asks of a dataset that it takes for a list says how to pass batches to one."""
-    for batches in (reader.batches(4), reader.batches(4).data_iter()):
-        with pytest.raises(UsageError, match="iterated, not indexed; for a DataLoader of torch import torch before"):
-            batches[0]
-
-
 def test_attributes_of_other_loaders_say_what_to_write(reader: Reader) -> None:
     """They are still missing for `hasattr`, as trainers ask it; what the table says to write is there."""
     batches = reader.batches(4)

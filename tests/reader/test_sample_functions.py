@@ -403,24 +403,6 @@ def test_a_compose_that_cannot_move_what_the_batch_has(reader: Reader, compose: 
     read(reader, t.Albumentations(compose), fields=["image", "mask", "depth"])
 
 
-def test_an_object_of_albumentations_is_named(reader: Reader) -> None:
-    """Wherever a function may stand; and what is none is refused."""
-    compose: Any = StandIn()
-    for write in (
-        lambda: t.Lambda(compose),
-        lambda: t.Views(2, [compose]),
-        lambda: reader.batches(4, transform=[compose]),
-        lambda: reader.batches(4, transform=compose),
-    ):
-        with pytest.raises(UsageError, match=r"write Albumentations\(StandIn\(...\)\)"):
-            write()
-    for wrong in (3, StandIn):
-        with pytest.raises(UsageError, match=r"needs an object of albumentations.Compose"):
-            t.Albumentations(wrong)
-    with pytest.raises(UsageError, match="needs an image"):
-        read(reader, t.ToCHW(), t.Albumentations(compose), fields=["image"])
-
-
 @pytest.mark.skipif(find_spec("albumentations") is None, reason="Albumentations is not installed")
 @pytest.mark.parametrize("workers", [2, Workers(2, backend="thread")])
 def test_albumentations_itself(reader: Reader, workers: Any) -> None:

@@ -227,10 +227,6 @@ def test_colors_are_changed_of_color_images_alone(packed: Callable[..., Path]) -
                 np.testing.assert_array_equal(batch[name][k], stored[int(row)][name])
     named = batches(packed(), [t.Normalize(0.5, 0.5, fields=["gray"])], fields=ALIGNED)[0]  # type: ignore[arg-type]
     assert [named[name].dtype for name in ("image", "gray", "depth")] == ["uint8", "float32", "uint16"]
-    floats = batches(packed(), [t.ConvertImageDtype(), t.ToCHW()], fields=["gray", "image", "mask"])[0]
-    assert [(floats[name].dtype, floats[name].shape[1]) for name in ("gray", "image", "mask")] == [
-        ("float32", 1), ("float32", 3), ("uint8", 1)
-    ]  # fmt: skip
 
 
 def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -> None:
@@ -240,8 +236,7 @@ def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -
         np.testing.assert_array_equal(batch["gray"], batch["mask"])
         moved += int((batch["gray"] == 0).any(axis=(1, 2, 3)).sum())
     assert 0 < moved < COUNT
-    step, image = t.RandAugment(), sample(0)["image"]
-    drawn = [("TranslateX", 5.0), ("TranslateY", -3.0)]
+    step, image, drawn = t.RandAugment(), sample(0)["image"], [("TranslateX", 5.0), ("TranslateY", -3.0)]
     large = step.apply(repeated(image), step.magnified(drawn, TIMES))
     np.testing.assert_array_equal(large, repeated(step.apply(image, drawn)))
 

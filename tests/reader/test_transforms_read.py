@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import traceback
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -216,29 +215,6 @@ def test_an_error_names_the_sample_and_shows_where(packed: Packed, way: str, ste
     key = re.escape(repr(Reader(store)[row]["key"]))
     assert re.search(words.replace("{row}", str(row)).replace("{key}", key), text)
     assert "in trip" in chain
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_an_error_comes_when_its_batch_would(packed: Packed, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However far ahead workers are when a sample fails, the batches before it are handed over first. A loop that is
-    left before has no error, and neither has the next epoch, as far as that goes well."""
-    reader = Reader(packed("memmap", "--size", 48))
-    fails = reader[9]["image"]
-
-    def trip_late(image: NDArray[Any]) -> NDArray[Any]:
-        if np.array_equal(image, fails):
-            raise KeyError("the tenth")
-        return image
-
-    # On a busy machine, a batch before the one that fails may take longer than an error usually waits for it.
-    monkeypatch.setattr("rawpack.workers.pool._ERROR_WAIT_S", 60)
-    batches = reader.batches(3, transform=[trip_late], **WAYS[way])
-    for _ in range(2):
-        assert [row for batch in islice(batches, 3) for row in batch["index"].tolist()] == list(range(9))
-    iterator = iter(batches)
-    assert [row for _ in range(3) for row in next(iterator)["index"].tolist()] == list(range(9))
-    with pytest.raises(WorkerError, match="the tenth"):
-        next(iterator)
 
 
 @pytest.mark.parametrize(
