@@ -128,26 +128,21 @@ def test_other_kinds_of_jpeg_decode_alike(backend: jpeg.JpegDecoder, options: di
     assert difference(backend.decode(data), pillow(data)) <= 2
 
 
-def test_gray_and_color_are_turned_into_each_other(backend: jpeg.JpegDecoder) -> None:
-    """A gray file as RGB has its plane three times; a color file as gray has its stored Y plane."""
-    gray, color = encode(scene(40, 50), "gray"), encode(scene(40, 50))
-    np.testing.assert_array_equal(backend.decode(gray), np.repeat(pillow(gray), 3, axis=2))
-    np.testing.assert_array_equal(backend.decode(gray, color="gray"), pillow(gray))
-    stored = Image.open(io.BytesIO(color))
-    stored.draft("L", stored.size)
-    assert difference(backend.decode(color, color="gray"), np.asarray(stored)[..., None]) <= 1
-
-
-@pytest.mark.parametrize("scale", [2, 4, 8])
 @pytest.mark.parametrize("color", ["rgb", "gray"])
-def test_scales_are_those_of_libjpeg(backend: jpeg.JpegDecoder, scale: int, color: jpeg.Color) -> None:
-    """Sides are divided and rounded up, and the pixels are the ones of Pillow's draft mode."""
-    for height, width in ((64, 96), (61, 83), (17, 9)):
-        data = encode(scene(height, width))
-        stored = Image.open(io.BytesIO(data))
-        stored.draft("L" if color == "gray" else "RGB", (max(1, width // scale), max(1, height // scale)))
-        expected = np.asarray(stored).reshape(-(-height // scale), -(-width // scale), 1 if color == "gray" else 3)
-        assert difference(backend.decode(data, scale=scale, color=color), expected) <= 2
+def test_scales_are_those_of_libjpeg(backend: jpeg.JpegDecoder, color: jpeg.Color) -> None:
+    """Sides are divided and rounded up, and the pixels are the ones of Pillow's draft mode; of a color file as gray, its
+    Y plane. A gray file as RGB has its plane three times."""
+    for scale in (1, 2, 4, 8):
+        for height, width in ((64, 96), (61, 83), (17, 9)):
+            data = encode(scene(height, width))
+            stored = Image.open(io.BytesIO(data))
+            stored.draft("L" if color == "gray" else "RGB", (max(1, width // scale), max(1, height // scale)))
+            expected = np.asarray(stored).reshape(-(-height // scale), -(-width // scale), 1 if color == "gray" else 3)
+            assert difference(backend.decode(data, scale=scale, color=color), expected) <= 2
+    gray = encode(scene(40, 50), "gray")
+    np.testing.assert_array_equal(
+        backend.decode(gray, color=color), np.repeat(pillow(gray), 3 if color == "rgb" else 1, 2)
+    )
 
 
 # ---------------------------------------------------------------- four components
@@ -156,57 +151,42 @@ def test_scales_are_those_of_libjpeg(backend: jpeg.JpegDecoder, scale: int, colo
 CMYK = saved(Image.fromarray(np.dstack([scene(48, 56), scene(48, 56, 1)[..., :1]]), "CMYK"), "JPEG", quality=95)
 
 
-def as_ycck(data: bytes) -> bytes:
-    """Pillow's CMYK file declared to be YCCK: its first three planes are then read as luma and chroma."""
-    at = offset_of(data, 0xEE)
-    return data[: at + 15] + b"\x02" + data[at + 16 :]
-
-
-@pytest.mark.parametrize("change", [bytes, as_ycck], ids=["CMYK", "YCCK"])
-def test_cmyk_planes_come_as_stored(backend: jpeg.JpegDecoder, change: object) -> None:
-    """CMYK and YCCK give the four planes of libjpeg; Pillow's, with Adobe's inversion put back, are within 3 levels."""
-    if backend.name == "opencv":
-        pytest.skip("OpenCV does not hand over four planes")
-    data = change(CMYK)  # type: ignore[operator]
-    image = backend.decode(data, color="cmyk")
-    assert image.shape == (48, 56, 4)
-    assert difference(255 - image, pillow(data)) <= 3
-
-
-def test_colors_that_a_file_has_not_are_refused(backend: jpeg.JpegDecoder) -> None:
-    """Nobody converts CMYK to RGB on the quiet, or invents four planes: "unsupported", from every backend."""
+def test_cmyk_planes_come_as_stored(backend: jpeg.JpegDecoder) -> None:
+    """CMYK and YCCK give the four planes of libjpeg; Pillow's, with Adobe's inversion put back, are within 3 levels.
+    Nobody converts them to RGB on the quiet, or invents four planes."""
     for data, color in ((CMYK, "rgb"), (CMYK, "gray"), (encode(scene(20, 20)), "cmyk")):
         with pytest.raises(DecodeError) as raised:
             backend.decode(data, color=color)  # type: ignore[arg-type]
         assert raised.value.reason == "unsupported"
+    at = offset_of(CMYK, 0xEE) + 15
+    for data in (CMYK, CMYK[:at] + b"\x02" + CMYK[at + 1 :]):
+        if backend.name != "opencv":  # which does not hand over four planes
+            image = backend.decode(data, color="cmyk")
+            assert image.shape == (48, 56, 4)
+            assert difference(255 - image, pillow(data)) <= 3
 
 
 # ---------------------------------------------------------------- memory
 
 
 def test_out_is_filled_and_returned(backend: jpeg.JpegDecoder) -> None:
-    """The caller's memory, be it one row of a batch, gets the pixels; its neighbours are untouched."""
-    data = encode(scene(33, 47))
-    for color, channels in (("rgb", 3), ("gray", 1)):
-        batch = np.full((3, 33, 47, channels), 7, np.uint8)
-        out = batch[1]
-        assert backend.decode(data, color=color, out=out) is out  # type: ignore[arg-type]
-        np.testing.assert_array_equal(batch[1], backend.decode(data, color=color))  # type: ignore[arg-type]
-        assert (batch[::2] == 7).all()
-
-
-def test_a_wrong_out_is_refused_untouched(backend: jpeg.JpegDecoder) -> None:
-    """Another shape, type or layout is a UsageError that names both shapes, and nothing is written."""
-    for out in (
+    """The caller's memory, be it one row of a batch, gets the pixels; its neighbours are untouched. Another shape, type
+    or layout is a UsageError that names both shapes, and nothing is written."""
+    data, batch = encode(scene(33, 47)), np.full((3, 33, 47, 3), 7, np.uint8)
+    out = batch[1]
+    assert backend.decode(data, out=out) is out
+    np.testing.assert_array_equal(batch[1], backend.decode(data))
+    assert (batch[::2] == 7).all()
+    for wrong in (
         np.full((33, 48, 3), 7, np.uint8),
         np.full((33, 47, 3), 7, np.float32),
         np.full((33, 94, 3), 7, np.uint8)[:, ::2],
         np.broadcast_to(np.uint8(7), (33, 47, 3)),
     ):
-        with pytest.raises(UsageError, match=re.escape(str(out.shape))) as raised:
-            backend.decode(encode(scene(33, 47)), out=out)
+        with pytest.raises(UsageError, match=re.escape(str(wrong.shape))) as raised:
+            backend.decode(data, out=wrong)
         assert "(33, 47, 3)" in str(raised.value)
-        assert (out == 7).all()
+        assert (wrong == 7).all()
 
 
 def test_any_bytes_serve(backend: jpeg.JpegDecoder, tmp_path: Path) -> None:
@@ -221,12 +201,6 @@ def test_any_bytes_serve(backend: jpeg.JpegDecoder, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- damage
-
-
-def hole_in(data: bytes) -> bytes:
-    """The file without the second half of its image data, but with its end marker."""
-    scan = offset_of(data, 0xDA) + 14
-    return data[: scan + (len(data) - scan) // 2] + data[-2:]
 
 
 def refused(backend: jpeg.JpegDecoder, data: bytes) -> str:
@@ -247,33 +221,45 @@ def test_truncation_is_found_wherever_it_is(backend: jpeg.JpegDecoder, capfd: py
 
 
 def test_what_is_no_jpeg_is_refused_with_its_reason(backend: jpeg.JpegDecoder) -> None:
-    """Empty files, other files and empty shells: a DecodeError that says which."""
-    for data, reason in (
+    """Empty files, other files and empty shells; huge sizes, before memory is taken for them; and what nobody decodes."""
+    data = encode(scene(16, 16))
+    frame = offset_of(data, 0xC0)
+    huge = data[: frame + 5] + struct.pack(">HH", 65000, 65000) + data[frame + 9 :]
+    twelve_bits = data[: frame + 4] + b"\x0c" + data[frame + 5 :]
+    no_height = data[: frame + 5] + b"\x00\x00" + data[frame + 7 :]
+    for odd, reason in (
         (b"", "empty"),
         (b"once upon a time " * 50, "not_an_image"),
-        (b"\xff\xd8", "truncated"),
         (b"\xff\xd8" + bytes(1000), "truncated"),
         (b"\xff\xd8\xff\xd9" + bytes(100), "corrupt"),
         (b"\xff\xd8\xff\xe0\x00\x01" + bytes(100), "corrupt"),
+        (huge, "truncated"),
+        (twelve_bits, "unsupported"),
+        (no_height, "unsupported"),
     ):
-        assert refused(backend, data) == reason
+        assert refused(backend, odd) == reason
 
 
 def test_grey_parts_are_never_returned(backend: jpeg.JpegDecoder, capfd: pytest.CaptureFixture[str]) -> None:
-    """Missing image data, a foreign marker, restart markers out of order, invalid codes: "corrupt", and no output."""
+    """Missing image data, a foreign marker, restart markers out of order, invalid codes: "corrupt", and no output. So are
+    bytes before the end marker, unless they cannot be data: zeros, or one byte over and over."""
     plain, restart = encode(scene(64, 64), interval=0), encode(scene(64, 64))
-    scan = offset_of(plain, 0xDA) + 14
-    first_restart = restart.index(b"\xff\xd0", offset_of(restart, 0xDA))
+    scan, first_restart = offset_of(plain, 0xDA) + 14, restart.index(b"\xff\xd0", offset_of(restart, 0xDA))
     broken = {
-        "a hole": hole_in(plain),
+        "a hole": plain[: scan + (len(plain) - scan) // 2] + plain[-2:],
         "an early end": plain[: scan + 90] + b"\xff\xd9" + plain[scan + 92 :],
         "a restart marker where none belongs": plain[: scan + 90] + b"\xff\xd3" + plain[scan + 92 :],
         "a wrong restart marker": restart[:first_restart] + b"\xff\xd5" + restart[first_restart + 2 :],
         "a missing row": restart[:first_restart] + restart[restart.index(b"\xff\xd1", first_restart) :],
         "junk in a row": restart[:first_restart] + bytes(9) + restart[first_restart:],
         "invalid codes": plain[: scan + 90] + b"\xff\x00" * 60 + plain[scan + 210 :],
+        "many bytes left": restart[:-2] + bytes(range(1, 90)) + restart[-2:],
+        "zeros and a byte left": restart[:-2] + bytes(20) + b"\1" + restart[-2:],
+        "data left": restart[:-2] + restart[-30:-2].replace(b"\xff", b"") + restart[-2:],
     }
     assert {name: refused(backend, data) for name, data in broken.items()} == dict.fromkeys(broken, "corrupt")
+    for filler in (bytes(1), bytes(3000), b"\x55" * 4, b"\xaa" * 100):
+        np.testing.assert_array_equal(backend.decode(restart[:-2] + filler + restart[-2:]), backend.decode(restart))
     assert capfd.readouterr() == ("", "")
 
 
@@ -322,16 +308,6 @@ def test_harmless_oddities_do_not_lose_a_sample(
     assert capfd.readouterr() == ("", "")
 
 
-def test_only_filler_may_be_left_over(backend: jpeg.JpegDecoder) -> None:
-    """Bytes before the end marker are harmless if they cannot be data: zeros, or one byte over and over."""
-    data = encode(scene(64, 64))
-    filler = [bytes(1), bytes(10), bytes(3000), b"\x55" * 4, b"\xaa" * 100]
-    for junk in filler:
-        np.testing.assert_array_equal(backend.decode(data[:-2] + junk + data[-2:]), backend.decode(data))
-    for junk in (bytes(range(1, 90)), bytes(20) + b"\1", data[-30:-2].replace(b"\xff", b"")):
-        assert refused(backend, data[:-2] + junk + data[-2:]) == "corrupt", junk
-
-
 def test_junk_in_the_header_hides_no_segment_about_the_pixels(backend: jpeg.JpegDecoder) -> None:
     """A broken segment looks like junk. One with the orientation or the color transform changes the pixels."""
     data = encode(scene(64, 64))
@@ -343,19 +319,6 @@ def test_junk_in_the_header_hides_no_segment_about_the_pixels(backend: jpeg.Jpeg
         for broken in (whole[:at] + b"\xfe" + whole[at + 1 :], whole[: at + 3] + b"\x02" + whole[at + 4 :]):
             assert refused(backend, broken) == "corrupt"
     backend.decode(exif[: offset_of(exif, 0xC0)] + b"junk" + exif[offset_of(exif, 0xC0) :])
-
-
-def test_a_header_cannot_claim_what_is_not_there(backend: jpeg.JpegDecoder) -> None:
-    """Huge sizes are refused before memory is taken for them, and what nobody decodes as "unsupported"."""
-    data = encode(scene(16, 16))
-    frame = offset_of(data, 0xC0)
-    for at, changed, reason in (
-        (5, struct.pack(">HH", 65000, 65000), "truncated"),
-        (4, b"\x0c", "unsupported"),
-        (5, b"\x00\x00", "unsupported"),
-        (9, b"\x02", "unsupported"),
-    ):
-        assert refused(backend, data[: frame + at] + changed + data[frame + at + len(changed) :]) == reason
 
 
 def with_header(scan: bytes, *segments: tuple[int, bytes]) -> bytes:
@@ -465,15 +428,19 @@ def test_only_files_of_the_right_build_are_cut(data: bytes, is_cut: bool) -> Non
     assert (cut_both_ways(data) > 0) == is_cut
 
 
-def test_damage_in_the_needed_rows_is_found() -> None:
-    """A box over a damaged row raises, though the rows are cut from their file."""
+def test_boxes_that_cannot_be_had_are_refused() -> None:
+    """Empty, negative or too large ones; and over a damaged row, though the rows are cut from their file."""
+    for box in ((0, 0, 0, 5), (0, 0, 5, 0), (-1, 0, 5, 5), (0, -1, 5, 5), (30, 0, 4, 5), (0, 40, 5, 8)):
+        with pytest.raises(UsageError, match="33 x 47"):
+            jpeg.decode(encode(scene(33, 47)), box=box)
     data = encode(scene(256, 64), "444")
     start = data.index(b"\xff\xd3", offset_of(data, 0xDA)) + 2
-    damaged = data[: start + 20] + b"\xff\x00" * 20 + data[start + 60 :]
-    with pytest.raises(DecodeError, match="corrupt"):
-        jpeg.decode(damaged, box=(30, 0, 20, 64))
-    with pytest.raises(DecodeError, match="truncated"):
-        jpeg.decode(data[:-50], box=(30, 0, 20, 64))
+    for damaged, words in (
+        (data[: start + 20] + b"\xff\x00" * 20 + data[start + 60 :], "corrupt"),
+        (data[:-50], "trunc"),
+    ):
+        with pytest.raises(DecodeError, match=words):
+            jpeg.decode(damaged, box=(30, 0, 20, 64))
 
 
 LIES = ["swapped", "lost", "twice", "unmarked", "ends", "cut", "height", "width", "interval", "sampling"]
@@ -523,13 +490,6 @@ def test_lying_files_give_right_pixels_or_an_error(
     elif part is not None and kind not in ("width", "sampling"):  # which may turn intact rows into others
         kept = min(h, jpeg.read_header(data).height - 1 - y)  # the color of a lie's last row has no neighbor below
         np.testing.assert_array_equal(part[:kept], jpeg.decode(intact)[y : y + kept, x : x + w])
-
-
-def test_boxes_outside_the_image_are_refused() -> None:
-    """Empty, negative or too large: a UsageError that names the box and the image."""
-    for box in ((0, 0, 0, 5), (0, 0, 5, 0), (-1, 0, 5, 5), (0, -1, 5, 5), (30, 0, 4, 5), (0, 40, 5, 8)):
-        with pytest.raises(UsageError, match="33 x 47"):
-            jpeg.decode(encode(scene(33, 47)), box=box)
 
 
 # ---------------------------------------------------------------- arguments, choice
