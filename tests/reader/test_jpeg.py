@@ -241,7 +241,7 @@ def test_what_is_no_jpeg_is_refused_with_its_reason(backend: jpeg.JpegDecoder) -
 
 
 def test_grey_parts_are_never_returned(backend: jpeg.JpegDecoder, capfd: pytest.CaptureFixture[str]) -> None:
-    """Missing image data, a foreign marker, restart markers out of order, invalid codes: "corrupt", without output. Bytes
+    """Missing image data, a foreign marker, restart markers out of order, invalid codes: "corrupt", no output. Bytes
     left before the end marker too, unless they cannot be data: zeros, or one byte over and over."""
     plain, restart = encode(scene(64, 64), interval=0), encode(scene(64, 64))
     scan, first_restart = offset_of(plain, 0xDA) + 14, restart.index(b"\xff\xd0", offset_of(restart, 0xDA))

@@ -73,17 +73,13 @@ def test_a_notebook_shows_large_images_and_clips(packed: Packed, tmp_path: Path)
 
 def test_names_are_escaped(tmp_path: Path) -> None:
     """Names of classes and folders are text, never HTML."""
-    evil = "<script>alert(1)</script>"
-    store = tmp_path / "a&b"
-    rawpack_packer.pack(
-        [{"image": np.zeros((8, 8, 3), np.uint8), "label": 0}] * 3, store, workers=0, classes=[evil, "x"]
-    )
-    html = Reader(store)._repr_html_() + Reader(store).batches(2, workers=0)._repr_html_()
+    samples = [{"image": np.zeros((8, 8, 3), np.uint8), "label": 0}] * 3
+    rawpack_packer.pack(samples, tmp_path / "a&b", workers=0, classes=["<script>alert(1)</script>", "x"])
+    html = Reader(tmp_path / "a&b")._repr_html_() + Reader(tmp_path / "a&b").batches(2, workers=0)._repr_html_()
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
     assert "a&amp;b" in html
     assert notebook._text("x\udc80<") == "x?&lt;"
-    html.encode()
 
 
 def test_a_notebook_shows_damaged_stores(packed: Packed, tmp_path: Path) -> None:
@@ -112,7 +108,8 @@ def said(path: Path) -> str:
 
 
 def test_what_is_no_store_says_how_to_make_one(packed: Packed, tmp_path: Path) -> None:
-    """An image or a folder of images gets the command and the call; a file of a store, the store's name."""
+    """An image or a folder of images gets the command and the call; a file of a store, the store's name; a misspelled
+    path, the stores beside it."""
     assert said(tmp_path).endswith("The folder is empty")
     folder = tmp_path / "my photos"
     folder.mkdir()
@@ -121,16 +118,10 @@ def test_what_is_no_store_says_how_to_make_one(packed: Packed, tmp_path: Path) -
         assert f"`rawpack pack '{folder}' store/`" in said(path)
         assert f"rawpack.pack({str(folder)!r}, 'store/')" in said(path)
     assert "is a file; a store is the folder that `rawpack pack` made" in said(folder / "photo.jpg")
-    store = Path(packed("memmap", "--size", 48))
-    for file in [store / "store.json", next(store.glob("shard-*")), next(store.glob("*/*"))]:
-        assert said(file).endswith(f"Did you mean {store}?")
-
-
-def test_a_typo_suggests_the_stores_beside_it(packed: Packed, tmp_path: Path) -> None:
-    """Those whose names are close, else some of those that are there; no other folders."""
     for name in ("train-224", "other"):
         shutil.copytree(packed("memmap", "--size", 48), tmp_path / name)
-    (tmp_path / "train-225-photos").mkdir()
-    assert said(tmp_path / "tran-224").endswith(f"Did you mean {tmp_path}/train-224?")
+    store = tmp_path / "train-224"
+    for file in [store / "store.json", next(store.glob("shard-*")), next(store.glob("*/*")), tmp_path / "tran-224"]:
+        assert said(file).endswith(f"Did you mean {store}?")
     assert f"{tmp_path}/other or {tmp_path}/train-224?" in said(tmp_path / "zzz")
     assert "does not exist" in said(tmp_path / "none" / "such")

@@ -187,10 +187,6 @@ def jpeg_with_segment(marker: int, payload: bytes, data: bytes | None = None) ->
     return data[:2] + struct.pack(">BBH", 0xFF, marker, len(payload) + 2) + payload + data[2:]
 
 
-def jpeg_oriented(orientation: int, **options: Any) -> bytes:
-    return jpeg_with_segment(0xE1, b"Exif\0\0" + exif(orientation, **options))
-
-
 def cmyk_image() -> Image.Image:
     """CMYK with a real black plane."""
     colour = 255 - scene().astype(np.int16)
@@ -232,8 +228,8 @@ def _jpegs() -> Iterable[Case]:
     yield Case("bytes behind EOI", "jpeg", jpeg() + b"trailing bytes", 2)
     yield Case("fill bytes", "jpeg", jpeg().replace(b"\xff\xdb", b"\xff\xff\xff\xdb", 1), 2)
     for orientation in range(1, 9):
-        yield Case(f"orientation {orientation}", "jpeg", jpeg_oriented(orientation), 2)
-    yield Case("orientation, big endian", "jpeg", jpeg_oriented(6, byte_order=">"), 2)
+        data = jpeg_with_segment(0xE1, b"Exif\0\0" + exif(orientation, byte_order="<>"[orientation % 2]))
+        yield Case(f"orientation {orientation}", "jpeg", data, 2)
 
 
 # --------------------------------------------------------------------------------------------------- PNG
@@ -266,12 +262,6 @@ def png(samples: NDArray[Any], color_type: int, bits: int, *, before: bytes = b"
     )
 
 
-def png_grey(bits: int, **options: Any) -> tuple[bytes, Pixels]:
-    """A 1, 2 or 4-bit grey PNG and its pixels."""
-    levels = grey_of(scene()) >> (8 - bits)
-    return png(levels[..., None], 0, bits, **options), as_rgb(levels.astype(np.uint16) * 255 // (2**bits - 1))
-
-
 def png_palette(bits: int, *, clear: bool = False, **options: Any) -> tuple[bytes, Pixels]:
     """A palette PNG and its pixels, with a tRNS of graded alphas if `clear`."""
     colors = np.random.default_rng(bits).integers(0, 256, (2**bits, 3)).astype(np.uint8)
@@ -293,9 +283,10 @@ def _pngs() -> Iterable[Case]:
     la = Image.fromarray(np.dstack([grey, opacity]), mode="LA")
     yield Case("grey alpha", "png", saved(la, "PNG"), 1, on_white(as_rgb(grey), opacity))
     for bits in (1, 2, 4):
+        levels = grey[..., None] >> (8 - bits)
         for interlace in (False, True):
-            data, pixels = png_grey(bits, interlace=interlace)
-            yield Case(f"grey {bits} bit{' interlaced' * interlace}", "png", data, 0, pixels)
+            data = png(levels, 0, bits, interlace=interlace)
+            yield Case(f"grey {bits} bit{' interlaced' * interlace}", "png", data, 0, as_rgb_levels(levels, bits))
     for bits in (1, 2, 4, 8):
         for clear in (False, True):
             data, pixels = png_palette(bits, clear=clear, interlace=bits == 4)
@@ -537,7 +528,10 @@ def _tiffs() -> Iterable[Case]:
         bits, channels = 8 * stored.itemsize, stored.shape[2]
         pixels = as_rgb_levels(stored[..., :3], bits)
         pixels = on_white(pixels, stored[..., 3] >> (bits - 8)) if channels == 4 else pixels
-        yield Case(f"{channels} x {bits} lzw, by OpenCV", "tiff", tiff_by_opencv(stored), 1, pixels)
+        # LZW and differences, and alpha that no tag tells of.
+        bgra = np.ascontiguousarray(stored if channels == 1 else stored[..., [2, 1, 0, 3]])
+        data = cv2.imencode(".tif", bgra, [cv2.IMWRITE_TIFF_COMPRESSION, 5])[1].tobytes()
+        yield Case(f"{channels} x {bits} lzw, by OpenCV", "tiff", data, 1, pixels)
     for orientation in range(1, 9):
         data = tiff(_strips(rgb), channels=3, bits=8, photometric=2, extra={274: (3, [orientation])})
         yield Case(f"orientation {orientation}", "tiff", data, 0, turned(rgb, orientation))
@@ -549,13 +543,6 @@ def _tiffs() -> Iterable[Case]:
         extra = {320: (3, (colors[: 2**bits] * wide).T.reshape(-1).tolist())}
         data = tiff([b"".join(_packed(index, bits))], channels=1, bits=bits, photometric=3, extra=extra)
         yield Case(f"palette of {bits} bits, {wide}", "tiff", data, 0, colors[index].astype(np.uint8))
-
-
-def tiff_by_opencv(samples: NDArray[Any]) -> bytes:
-    """LZW and differences, 16 bits too, and alpha that no tag tells of. samples: grey, RGB or RGBA."""
-    channels = samples.shape[2]
-    stored = samples if channels == 1 else samples[..., [2, 1, 0, 3][:channels]]
-    return cv2.imencode(".tif", np.ascontiguousarray(stored), [cv2.IMWRITE_TIFF_COMPRESSION, 5])[1].tobytes()
 
 
 # --------------------------------------------------------------------------------------------------- GIF
