@@ -201,20 +201,6 @@ def test_a_shard_that_is_cut_short_is_an_error(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("steps", "share"),
-    [
-        (RECIPES["colors"], "all"),
-        ([*RECIPES["crop"], t.Lambda(as_it_is)], "part"),
-        ([t.RandomResizedCrop(24, interpolation="bicubic")], "none"),
-        (None, "none"),
-    ],
-)
-def test_stats_say_how_much_the_core_does(store: Path, steps: Any, share: str) -> None:
-    batches = Reader(store).batches(8, transform=steps, workers=0)
-    assert batches.stats()["native"] == (share if native.library() is not None else "none")
-
-
-@pytest.mark.parametrize(
     ("step", "name", "value"),
     [
         (t.RandomResizedCrop(24), "interpolation", "nearest"),

@@ -7,7 +7,6 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from reading import WAYS, Truth, descriptors
 from running import FORMATS, Packed
 
 from rawpack import Reader
-from rawpack.formats.codecs.raw import UniformRows
 from rawpack.formats.gather import Gather, RawShard
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranges of addresses are reserved on Linux only")
@@ -76,22 +74,9 @@ def test_any_shards(
     assert descriptors() <= before
 
 
-@pytest.fixture
-def no_rows_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards of this process refuse to be read by themselves."""
-
-    def refuse(self: UniformRows, *_: Any) -> None:
-        raise AssertionError("a shard was read by itself")
-
-    monkeypatch.setattr(UniformRows, "read_into", refuse)
-    monkeypatch.setattr(UniformRows, "read", refuse)
-
-
 @pytest.mark.parametrize("layouts", [["memmap"], ["hdf5-chunk4"], RAW], ids=str)
 @pytest.mark.parametrize("preload", [False, True])
-def test_raw_stores_are_read_in_one_call(
-    packed: Packed, layouts: list[str], preload: bool, no_rows_one_by_one: None
-) -> None:
+def test_raw_stores_are_read_right(packed: Packed, layouts: list[str], preload: bool) -> None:
     """Of one store or several formats, whose rows begin at different offsets; preloaded or not."""
     truth = Truth(packed("memmap", "--size", 48))
     reader = Reader([packed(layout, "--size", 48) for layout in layouts], preload=preload)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -13,8 +12,6 @@ from typing import Any
 import pytest
 
 from rawpack import RawpackError, Reader, StoreError, WorkerError, Workers
-from rawpack.disk import mapped
-from rawpack.workers import slots
 
 resource = pytest.importorskip("resource")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits differ between systems")
@@ -57,20 +54,3 @@ def test_a_limit_on_file_sizes_is_named(store: Path, most: int) -> None:
     ):
         with limited("RLIMIT_FSIZE", most), pytest.raises(RawpackError, match=r"a limit on file sizes \(ulimit -f\)"):
             read()
-
-
-@pytest.mark.parametrize("where", [mapped, slots])
-def test_a_limit_on_addresses_is_named(store: Path, monkeypatch: pytest.MonkeyPatch, where: Any) -> None:
-    """Where the system maps nothing more, the limit is named if there is one, and is no guess if there is none."""
-
-    def full(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-
-    for name in ("map_descriptor", "private_memory"):
-        if hasattr(where, name):
-            monkeypatch.setattr(where, name, full)
-    with limited("RLIMIT_AS", 1 << 46), pytest.raises(RawpackError, match=r"a limit on addresses \(ulimit -v\)"):
-        list(Reader(store).batches(8, workers=0))
-    with pytest.raises(RawpackError, match="Cannot allocate memory") as caught:
-        list(Reader(store).batches(8, workers=0))
-    assert "ulimit" not in str(caught.value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ import numpy as np
 import pytest
 
 import rawpack_packer
-from rawpack import Balanced, Cache, Reader, UsageError, WorkerError, look
+from rawpack import Balanced, Cache, Reader, UsageError, look
 from rawpack.epoch import dataloader
 from rawpack.system import user
-from rawpack.transforms import BatchLambda, Lambda, Normalize, RandomHorizontalFlip, Views
+from rawpack.transforms import Lambda, Normalize, RandomHorizontalFlip, Views
 
 
 @pytest.fixture(scope="module")
@@ -73,26 +72,6 @@ def test_a_limit_is_no_folder() -> None:
                 door(limit)
     for folder in ("./10GB", Path("10GB"), "2024", "10GBs"):
         assert Cache(folder).folder == folder
-
-
-def test_a_function_may_return_the_batch_that_it_got(reader: Reader) -> None:
-    """Its `index` is no field that was added; what was put into it is, and another `index` is refused."""
-
-    def put_into(name: str, batch: dict[str, Any]) -> dict[str, Any]:
-        batch[name] = batch[name] + 7 if name in batch else batch["label"]
-        return batch
-
-    def made(function: Any) -> Any:
-        transform = [BatchLambda(function)]
-        return next(iter(reader.batches(4, workers=0, transform=transform, fields=["image", "label"])))
-
-    for function in (partial(put_into, "image"), lambda batch: {**batch, "image": batch["image"] + 7}):
-        batch = made(function)
-        assert (batch["image"] == 7).all()
-        assert (batch["label"].tolist(), batch["index"].tolist()) == ([0, 1, 0, 1], [0, 1, 2, 3])
-    for name in ("double", "index"):
-        with pytest.raises(WorkerError, match=f"returned '{name}': a step cannot add fields"):
-            made(partial(put_into, name))
 
 
 def test_attributes_of_other_loaders_say_what_to_write(reader: Reader) -> None:
@@ -167,19 +146,3 @@ def test_what_no_shell_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert user.expanded(f"./{name}") == f"./{name}"
         (tmp_path / first).mkdir()
         assert user.expanded(name) == name
-
-
-def test_functions_of_a_sample_in_place_of_one_of_an_array(reader: Reader) -> None:
-    """What takes a dict, or random numbers too, is a SampleLambda; other errors of a function stay as they are."""
-
-    def of_a_sample(sample: Any, generator: Any) -> Any:
-        return sample
-
-    with pytest.raises(UsageError, match=r"of_a_sample\(sample, generator\) .*write SampleLambda\(of_a_sample\)"):
-        reader.batches(4, transform=[of_a_sample])
-    for function, noted in ((lambda sample: sample["image"], True), (lambda image: image[99], False)):
-        with pytest.raises(WorkerError) as failed:
-            next(iter(reader.batches(4, workers=0, transform=[function])))
-        notes = getattr(failed.value.__cause__, "__notes__", [])
-        assert any("write SampleLambda(...)" in note for note in notes) is noted
-    assert len(next(iter(reader.batches(4, workers=0, transform=[partial(np.clip, a_min=1, a_max=9)])))["image"]) == 4

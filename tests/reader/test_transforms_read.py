@@ -183,7 +183,7 @@ def test_a_batch_function_may_change_a_batch_in_place(packed: Packed) -> None:
     made = epoch_of(store, [t.BatchLambda(darken), t.BatchLambda(count, random=True)], **WAYS["processes"])
     assert (made["image"] == (made["index"] % 251)[:, None, None, None]).all()
     assert sorted(made["label"].tolist()) == [15] * 15 + [20] * 60
-    total = t.BatchLambda(lambda b: {"image": b["image"].sum((1, 2, 3))}, makes={"image": ((), "uint64")})
+    total = t.BatchLambda(lambda b: {**b, "image": b["image"].sum((1, 2, 3))}, makes={"image": ((), "uint64")})
     summed = epoch_of(store, [total])["image"]
     np.testing.assert_array_equal(summed, epoch_of(store, [])["image"].sum((1, 2, 3)))
 
