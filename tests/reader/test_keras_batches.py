@@ -164,23 +164,6 @@ def test_nonsense_is_refused(store: Path) -> None:
             data[wrong]
 
 
-def test_a_sampler_must_not_change_its_length(store: Path) -> None:
-    """Keras counts the batches once; a sampler of one length is fine."""
-    reader, rng = Reader(store), np.random.default_rng(1)
-    shrinking, drawing = (
-        dataset(reader.batches(BATCH, workers=0, sampler=sampler), "number")
-        for sampler in (lambda epoch: range(20 - 5 * epoch), lambda epoch: rng.permutation(20))
-    )
-    numbers(shrinking)
-    with pytest.raises(UsageError, match="epoch 1 has 3 batches, the one before it 4"):
-        shrinking.on_epoch_end()
-    for _ in range(3):
-        drawn = numbers(drawing)
-        assert sorted(drawn) == list(range(20))
-        assert numbers(drawing) == drawn
-        drawing.on_epoch_end()
-
-
 def test_without_keras_or_tensorflow(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The errors say what to install, also where Keras has no backend."""
     batches = Reader(store).batches(BATCH)

@@ -283,6 +283,7 @@ def test_one_hot() -> None:
 # ---------------------------------------------------------------------------------------------- errors
 
 
+RGB, PLANES = t.Spec((9, 9, 3), "uint8", "HWC"), t.Spec((3, 9, 9), "uint8", "CHW")
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: t.RandomResizedCrop(0), "size=0"),
     (lambda: t.Resize((3, 4), max_size=9), "max_size=9"),
@@ -295,36 +296,23 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: t.Normalize((0,), (0,)), "std="),
     (lambda: t.RandAugment(2, 31), "magnitude=31 must be a whole number between 0 and 30"),
     (lambda: t.MixUp(alpha=0), "alpha=0 must be a number above 0"),
+    (lambda: t.Normalize((1, 2), (1, 2)).makes(RGB), "2 values of mean"),
+    (lambda: t.OneHot(3).makes(t.Spec((), "float32", "")), "whole numbers"),
+    (lambda: t.CenterCrop(3).makes(PLANES), "before ToCHW"),
+    (lambda: t.RandomCrop(3, fill=0.5).makes(RGB), "fill=0.5 is not a value of uint8"),
+    (lambda: t.ColorJitter(1).makes(t.Spec((9, 9, 3), "float32", "HWC")), "uint8"),
+    (lambda: t.RandAugment().makes(t.Spec((9, 9, 4), "uint8", "HWC")), "needs uint8 images of 1 or 3 channels"),
+    (lambda: t.RandomErasing(value="random").makes(RGB), "after Normalize"),
+    (lambda: t.RandomErasing(value=(1, 2)).makes(PLANES), "2 values for images of 3"),
 ]
-"""Arguments that are refused as soon as a step is made."""
-RGB, PLANES = (9, 9, 3), (3, 9, 9)
-UNFIT: list[tuple[Any, tuple[int, ...], str, Any, str]] = [
-    (t.Normalize((1, 2), (1, 2)), RGB, "float32", "HWC", "2 values of mean"),
-    (t.OneHot(3), (), "float32", "", "whole numbers"),
-    (t.CenterCrop(3), PLANES, "uint8", "CHW", "before ToCHW"),
-    (t.RandomCrop(3, fill=0.5), RGB, "uint8", "HWC", "fill=0.5 is not a value of uint8"),
-    (t.ColorJitter(1), RGB, "float32", "HWC", "uint8"),
-    (t.RandAugment(), (9, 9, 4), "uint8", "HWC", "needs uint8 images of 1 or 3 channels"),
-    (t.RandomErasing(value="random"), RGB, "uint8", "HWC", "after Normalize"),
-    (t.RandomErasing(value=(1, 2)), PLANES, "uint8", "CHW", "2 values for images of 3"),
-]
-"""Steps that are refused for images or numbers of this shape, dtype and order of axes."""
+"""Arguments that are refused as soon as a step is made, or when it is to be used for such images or numbers."""
 
 
 @pytest.mark.parametrize(("make", "words"), REFUSED)
 def test_nonsense_is_refused_with_its_value(make: Any, words: str) -> None:
-    """An error as soon as the step is made, that names the argument."""
+    """An error before anything is read, that names the argument, or says what the step needs."""
     with pytest.raises(UsageError, match=re.escape(words)):
         make()
-
-
-@pytest.mark.parametrize(("step", "shape", "dtype", "layout", "words"), UNFIT, ids=str)
-def test_a_step_refuses_what_it_is_not_for(
-    step: Any, shape: tuple[int, ...], dtype: str, layout: Any, words: str
-) -> None:
-    """Before anything is read: it says what it needs."""
-    with pytest.raises(UsageError, match=re.escape(words)):
-        step.makes(t.Spec(shape, dtype, layout))
 
 
 @pytest.mark.parametrize(
