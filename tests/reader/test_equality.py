@@ -13,7 +13,6 @@ import pytest
 from rawpack import Balanced, Weighted
 from rawpack import transforms as t
 from rawpack.order.buckets import Bucketed
-from rawpack.order.ranks import RankSplit
 from rawpack.order.sampled import Sampled
 from rawpack.order.shuffled import BlockShuffled, Sequential, Shuffled
 
@@ -68,20 +67,6 @@ def test_equal_where_arguments_are(make: Make, arguments: Any, options: Any, oth
     assert one not in (None, arguments, object())
     derived = type(make.__name__, (make,), {})
     assert one != derived(*arguments, **options)
-
-
-def test_an_order_that_was_read_is_still_equal() -> None:
-    """What is kept of the last epochs does not count; and one that was bound to samples is not the one without."""
-    for make in (lambda: Shuffled(6, 1), lambda: Sampled(ARRAY, 6), lambda: Bucketed(Shuffled(6, 1), OF, 3, 2, 1)):
-        one, again = make(), make()
-        one.split(RankSplit(6, 2, 0, 1), 0)
-        one.samples(0, 0, 6)
-        assert one == again
-    balanced = Balanced("label")
-    bound = [balanced.order(lambda name: COLUMN, 6, seed, 2) for seed in (1, 1, 2)]
-    bound[0].samples(0, 0, 6)
-    assert bound[0] == bound[1] != bound[2]
-    assert bound[0] != balanced
 
 
 class Own(t.Step):

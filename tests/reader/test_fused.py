@@ -97,24 +97,9 @@ def check_fused(reader: Reader, steps: list[Any], calls: list[str]) -> NDArray[A
     return made
 
 
-def as_it_is(image: NDArray[Any]) -> NDArray[Any]:
-    return image
-
-
 @pytest.mark.parametrize("name", RECIPES)
 def test_one_call_is_the_same_as_step_by_step(store: Path, name: str, calls: list[str]) -> None:
     check_fused(Reader(store), RECIPES[name], calls)
-
-
-def twins(folder: Path, sizes: list[tuple[int, int]], **options: Any) -> tuple[Reader, Reader]:
-    """Two stores of the same pixels: as planes, and as the RGB that the formula makes of these."""
-    shards: dict[str, Any] = {"shard_size": 1, "size": "keep"}
-    planar = Reader(pack(noise(*sizes), folder / "planes", color="ycgco420", **shards, **options))
-    made = []
-    for i, size in enumerate(sizes):
-        reader, row = planar._library.reader_of("image", i)
-        made.append(rgb_of(reader.stored(row), *size).astype(np.uint8))
-    return planar, Reader(pack(made, folder / "rgb", **shards))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +115,11 @@ def test_planes_are_the_same_as_their_rgb(
     tmp_path: Path, options: dict[str, Any], sizes: list[tuple[int, int]], calls: list[str]
 ) -> None:
     """Recipes make of planes, with the core and without, what NumPy makes of the formula's pixels."""
-    planar, rgb = twins(tmp_path, sizes, **options)
+    shards: dict[str, Any] = {"shard_size": 1, "size": "keep"}
+    planar = Reader(pack(noise(*sizes), tmp_path / "planes", color="ycgco420", **shards, **options))
+    stored = [reader.stored(row) for reader, row in (planar._library.reader_of("image", i) for i in range(len(sizes)))]
+    made = [rgb_of(planes, *size).astype(np.uint8) for planes, size in zip(stored, sizes, strict=True)]
+    rgb = Reader(pack(made, tmp_path / "rgb", **shards))
     fit = [steps for name, steps in RECIPES.items() if len(set(sizes)) == 1 or name not in ONE_SIZE]
     for steps in fit[:: 2 if options and not SOAK else 1]:
         with without_core():
@@ -211,7 +200,7 @@ def test_a_shard_that_is_cut_short_is_an_error(tmp_path: Path, monkeypatch: pyte
 )
 def test_an_attribute_changed_between_epochs_counts(store: Path, step: Any, name: str, value: Any) -> None:
     """In one call as step by step."""
-    steps = copy.deepcopy([[step], [t.Lambda(as_it_is), step]])
+    steps = copy.deepcopy([[step], [t.Lambda(lambda image: image), step]])
     both = [Reader(store).batches(11, transform=one, workers=0) for one in steps]
     first = next(iter(both[0]))["image"].copy()
     for one in steps:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,10 +20,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranges of addre
 
 PAGE = 4096
 RAW = ("memmap", "hdf5", "hdf5-chunk4", "memmap")
-
-
-def opened(path: Path) -> tuple[int, int]:
-    return os.open(path, os.O_RDONLY), 0
 
 
 @settings(max_examples=25, deadline=None)
@@ -59,7 +53,7 @@ def test_any_shards(
         path = folder / str(number)
         path.write_bytes(bytes(offset) + pixels + b"end")
         plain += [pixels[i * row : (i + 1) * row] for i in range(rows)]
-        found.append(RawShard(rows, path.stat().st_size, offset, partial(opened, path)))
+        found.append(RawShard(rows, path.stat().st_size, offset, lambda path=path: (os.open(path, os.O_RDONLY), 0)))
     gc.collect()  # of what other tests left
     before = descriptors()
     gather = Gather(found, dtype, (values,), random_access=False)

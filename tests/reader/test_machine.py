@@ -1,21 +1,26 @@
-"""Facts about the machine, read from made-up /proc and /sys folders and held against the real ones."""
+"""Facts about the machine, read from made-up /proc and /sys folders and held against the real ones; and limits of the
+shell or a batch scheduler, `ulimit`: the error says which one it was."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from running import Packed
 
-from rawpack import Reader, Workers
+from rawpack import RawpackError, Reader, StoreError, WorkerError, Workers
 from rawpack.system import machine
 
 GIB = 1 << 30
 CGROUP2 = "30 23 0:26 {shown} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="limits differ between systems")
 PLAIN_MOUNT = "23 1 254:1 / / rw,relatime shared:1 - ext4 /dev/root rw\n"
 
 
@@ -163,7 +168,7 @@ def test_files_in_memory_take_what_the_container_may_use(tmp_path: Path, version
     assert not machine.is_in_memory(tmp_path, root)
 
 
-@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="needs Linux")
+@on_linux
 def test_this_machine(tmp_path: Path) -> None:
     """On Linux all facts but the quota are known, and they agree with one another; the CPU is the first processor."""
     limit, available = machine.memory_limit_bytes(), machine.available_memory_bytes()
@@ -196,3 +201,46 @@ def test_more_threads_than_memory_feeds_are_not_started(
     monkeypatch.setattr(machine, "cpus", lambda: 32)
     batches = Reader(packed(layout, "--size", 192)).batches(75, workers=asked)
     assert batches._feed.settings.workers == expected
+
+
+@contextmanager
+def limited(name: str, value: int) -> Iterator[None]:
+    """A limit of this process, within the block."""
+    import resource
+
+    number = getattr(resource, name)
+    before, most = resource.getrlimit(number)
+    resource.setrlimit(number, (value, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(number, (before, most))
+
+
+@on_linux
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_a_limit_on_open_files_is_named(reader: Reader, store: Path, backend: Any) -> None:
+    """Where no worker can be started, and where no store can be opened."""
+    workers = Workers(1, backend=backend)
+    next(iter(reader.batches(8, workers=workers)))  # imports what is needed
+    batches = reader.batches(8, workers=workers)
+    for failing, read in ((WorkerError, lambda: next(iter(batches))), (StoreError, lambda: Reader(store))):
+        lowest = os.open(os.devnull, os.O_RDONLY)
+        os.close(lowest)
+        with (
+            limited("RLIMIT_NOFILE", lowest),
+            pytest.raises(failing, match=r"a limit on open files \(ulimit -n\) is too low: raise it"),
+        ):
+            read()
+
+
+@on_linux
+@pytest.mark.parametrize("most", [1 << 10, 1 << 16])
+def test_a_limit_on_file_sizes_is_named(store: Path, most: int) -> None:
+    """Memory that processes share counts as a file."""
+    for read in (
+        lambda: list(Reader(store).batches(24, workers=Workers(1, backend="process"))),
+        lambda: Reader(store, preload=True),
+    ):
+        with limited("RLIMIT_FSIZE", most), pytest.raises(RawpackError, match=r"a limit on file sizes \(ulimit -f\)"):
+            read()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -168,19 +167,3 @@ def test_any_condition_chooses_what_python_would(reader: Reader, samples: list[d
 def test_it_refuses_by_name(reader: Reader, text: str, words: str) -> None:
     with pytest.raises(UsageError, match=f"^where=.*{re.escape(words)}"):
         reader.select(where=text)
-
-
-def test_subset_shares_it(reader: Reader, samples: list[dict[str, Any]], tmp_path: Path) -> None:
-    """And names its option where it is wrong, or chooses nothing."""
-    store = reader._samples.asked.paths[0]
-    text, few = "small < 128 and label != 'dog'", tmp_path / "few"
-    expected = [one["small"] for one in samples if one["small"] < 128 and one["label"] != 1]
-    assert running.run_here("subset", "--quiet", "--workers", 0, "--where", text, store, few).code == 0
-    assert Reader(few).column("small").tolist() == expected
-    for text, words in (("skore > 1", "--where 'skore > 1': 'skore' is no field"), ("small > 300", "no sample of")):
-        ran = running.run_here("subset", "--where", text, store, tmp_path / "none")
-        assert ran.code == 2
-        assert words in ran.err
-        assert not (tmp_path / "none").exists()
-    with pytest.raises(UsageError, match="select\\(\\) takes one of"):
-        reader.select([1], where="flag")
