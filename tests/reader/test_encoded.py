@@ -83,9 +83,6 @@ def decoded(file: NDArray[np.uint8], mode: str | None = "RGB") -> NDArray[Any]:
         return np.asarray(image if mode is None else image.convert(mode))
 
 
-# ---------------------------------------------------------------------------------------------- files
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_files_decode_to_the_plain_batch(store: Path, way: str) -> None:
     """Each file is the store's value for its row, and decodes to the plain batch; all else is the same."""
@@ -142,9 +139,6 @@ def test_one_ragged_array(store: Path) -> None:
             assert all(file.ctypes.data % 64 == 0 for file in again)
 
 
-# ---------------------------------------------------------------------------------------------- which samples
-
-
 def test_resumes(segmented: Path) -> None:
     """A state of the plain batches is one of these, and boxes do not depend on where an epoch began."""
     options: dict[str, Any] = {"transform": [t.RandomResizedCrop(24)], "fields": ["image"], **SHUFFLED}
@@ -156,9 +150,6 @@ def test_resumes(segmented: Path) -> None:
     for batch, expected in zip(resumed, whole[1:], strict=True):
         np.testing.assert_array_equal(batch["index"], expected["index"])
         np.testing.assert_array_equal(batch["boxes"], expected["boxes"])
-
-
-# ---------------------------------------------------------------------------------------------- crops
 
 
 def cut(file: NDArray[np.uint8], box: NDArray[np.int64], mode: str | None = "RGB") -> NDArray[np.uint8]:
@@ -205,9 +196,6 @@ def test_the_box_of_a_random_resized_crop(segmented: Path) -> None:
     for scaled in (None, 1.0):
         fewer = seen - np.concatenate([batch["boxes"] for batch in batches((4, 4), scaled_decode=scaled)])
         assert ((fewer >= 0) & (fewer <= (7 if scaled else 0))).all()
-
-
-# ---------------------------------------------------------------------------------------------- refusals, damage
 
 
 @pytest.mark.parametrize(

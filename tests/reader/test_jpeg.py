@@ -145,9 +145,6 @@ def test_scales_are_those_of_libjpeg(backend: jpeg.JpegDecoder, color: jpeg.Colo
     )
 
 
-# ---------------------------------------------------------------- four components
-
-
 CMYK = saved(Image.fromarray(np.dstack([scene(48, 56), scene(48, 56, 1)[..., :1]]), "CMYK"), "JPEG", quality=95)
 
 
@@ -164,9 +161,6 @@ def test_cmyk_planes_come_as_stored(backend: jpeg.JpegDecoder) -> None:
             image = backend.decode(data, color="cmyk")
             assert image.shape == (48, 56, 4)
             assert difference(255 - image, pillow(data)) <= 3
-
-
-# ---------------------------------------------------------------- memory
 
 
 def test_out_is_filled_and_returned(backend: jpeg.JpegDecoder) -> None:
@@ -475,9 +469,6 @@ def test_lying_files_give_right_pixels_or_an_error(
         np.testing.assert_array_equal(part[:kept], jpeg.decode(intact)[y : y + kept, x : x + w])
 
 
-# ---------------------------------------------------------------- arguments, choice
-
-
 @pytest.fixture
 def fresh_choice() -> Iterator[Callable[[], jpeg.JpegDecoder]]:
     """Chooses anew."""
@@ -511,9 +502,6 @@ def test_the_first_that_works_is_chosen(
         monkeypatch.setenv("RAWPACK_JPEG", name)
         with pytest.raises(RawpackError, match=words):
             fresh_choice()
-
-
-# ---------------------------------------------------------------- headers
 
 
 def header_of(data: bytes) -> object:

@@ -64,18 +64,12 @@ def flip(sample: dict[str, Any]) -> None:
     sample["keypoints"][..., 0] = width - sample["keypoints"][..., 0]
 
 
-# ---------------------------------------------------------------------------------------------- what it gets
-
-
 @pytest.mark.parametrize("workers", WAYS)
 def test_it_gets_all_fields_and_changes_them_in_place(reader: Reader, workers: Any) -> None:
     """Done by hand, a flip is that of the step: of pixels, boxes and all that follows. The store stays as it is."""
     before = [reader[i]["image"].copy() for i in range(COUNT)]
     check_alike(read(reader, t.SampleLambda(flip), workers=workers), read(reader, t.RandomHorizontalFlip(1.0)), FIELDS)
     assert_array_equal([reader[i]["image"] for i in range(COUNT)], before)
-
-
-# ---------------------------------------------------------------------------------------------- what it draws
 
 
 def draw(sample: dict[str, Any], generator: np.random.Generator) -> dict[str, Any]:
@@ -122,9 +116,6 @@ def test_it_gets_a_generator_if_it_asks_for_one(reader: Reader, function: Any, r
     """By a second parameter that is required, or is called `generator`."""
     drawn = {float(sample["drawn"]) for sample in read(reader, t.SampleLambda(function))}
     assert len(drawn) == (COUNT if random else 1)
-
-
-# ---------------------------------------------------------------------------------------------- shapes
 
 
 def test_shapes_come_from_one_trial_or_from_makes(reader: Reader) -> None:
@@ -195,9 +186,6 @@ def test_more_rows_than_there_is_room_for(reader: Reader) -> None:
     assert [len(sample["boxes"]) for sample in read(reader, made, fields=fields)] == [i % 4 * 2 for i in range(COUNT)]
 
 
-# ---------------------------------------------------------------------------------------------- what it returns
-
-
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -218,9 +206,6 @@ def test_what_no_batch_can_have_is_refused_at_once(reader: Reader, function: Any
     """By the trial: before a worker starts. Sample 1 is the first with a box."""
     with pytest.raises(UsageError, match=message):
         read(reader.select([1, 2]), t.SampleLambda(function))
-
-
-# ---------------------------------------------------------------------------------------------- among other steps
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -129,9 +129,6 @@ def test_an_image_beside_boxes_is_made_as_if_theirs_were_in_the_batch(packed: Ca
                     np.testing.assert_array_equal(boxes, same)
 
 
-# ---------------------------------------------------------------------------------------------- resized
-
-
 class Spied(t.RandomResizedCrop):
     """Notes what it draws."""
 
@@ -210,9 +207,6 @@ def sizes(found: list[Arrays]) -> dict[str, tuple[int, ...]]:
     return {name: one.shape[1:3] for name, one in found[0].items() if one.ndim == 4}
 
 
-# ---------------------------------------------------------------------------------------------- colors
-
-
 def test_colors_are_changed_of_color_images_alone(packed: Callable[..., Path]) -> None:
     """All color images get the same; depths, gray images and masks stay as they are, unless named."""
     stored = Reader(packed())
@@ -239,9 +233,6 @@ def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -
     step, image, drawn = t.RandAugment(), sample(0)["image"], [("TranslateX", 5.0), ("TranslateY", -3.0)]
     large = step.apply(repeated(image), step.magnified(drawn, TIMES))
     np.testing.assert_array_equal(large, repeated(step.apply(image, drawn)))
-
-
-# ---------------------------------------------------------------------------------------------- which fields
 
 
 def test_fields_of_a_step_are_those_that_it_is_for(packed: Callable[..., Path]) -> None:
@@ -298,9 +289,6 @@ def test_a_sample_whose_images_do_not_fit_is_named(tmp_path: Path) -> None:
             batches(tmp_path / "s", steps, fields=["image", "big"])
 
 
-# ---------------------------------------------------------------------------------------------- views
-
-
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
 def test_views_are_independent_and_each_agrees(packed: Callable[..., Path], keep: bool) -> None:
     """Each view of a sample is another one, and the same of all its images and masks; whoever makes them."""
@@ -327,9 +315,6 @@ def test_views_are_made_as_a_transform_makes_images(packed: Callable[..., Path])
     (batch, *_) = batches(packed(), [t.Views(2, crops)], fields=["depth", "mask", "image"])
     place = batch["depth"].astype(int) - 1
     np.testing.assert_array_equal(batch["mask"], place // 256 % 12 * 16 + place % 256 % 16 + 1)
-
-
-# ---------------------------------------------------------------------------------------------- any transform
 
 
 @st.composite

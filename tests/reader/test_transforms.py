@@ -166,9 +166,6 @@ def test_a_random_crop_is_a_window_of_the_padded_image(
     assert (windows == result[..., 0]).all(axis=(2, 3)).any()
 
 
-# ---------------------------------------------------------------------------------------------- resize, flip
-
-
 @settings(deadline=None)
 @given(st.integers(1, 900), st.integers(1, 900), st.integers(1, 300))
 def test_one_side_is_torchvisions_resize(height: int, width: int, side: int) -> None:
@@ -260,9 +257,6 @@ def test_hue_turns_the_circle() -> None:
     assert (done(t.ColorJitter(hue=0.5), gray)[0] == 77).all()
 
 
-# ---------------------------------------------------------------------------------------------- values
-
-
 def test_normalize_after_tochw_takes_the_first_axis() -> None:
     """The channels are where they are, also of an image that is as high and wide as it has channels."""
     image = np.random.default_rng(1).random((3, 3, 3)).astype(np.float32)
@@ -278,9 +272,6 @@ def test_one_hot() -> None:
         made = t.OneHot(classes, dtype=dtype).apply(labels, None)
         assert made.dtype == dtype
         np.testing.assert_array_equal(made, np.eye(classes)[labels])
-
-
-# ---------------------------------------------------------------------------------------------- errors
 
 
 RGB, PLANES = t.Spec((9, 9, 3), "uint8", "HWC"), t.Spec((3, 9, 9), "uint8", "CHW")
@@ -345,7 +336,7 @@ SIGNED = [
 ]  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------- RandAugment: draws
+# ---------------------------------------------------------------------------------------------- RandAugment
 
 
 def table(magnitude: int, bins: int, height: int, width: int) -> dict[str, float]:
@@ -382,8 +373,6 @@ def test_operations_and_magnitudes_are_torchvisions(arguments: tuple[int, ...]) 
         else:
             assert (values >= 0).all()
 
-
-# ---------------------------------------------------------------------------------------------- RandAugment: pixels
 
 IMAGES: dict[str, Pixels] = {
     "scene": scene(60, 80),
@@ -517,9 +506,6 @@ def test_noise_is_normal(layout: Any, shape: tuple[int, ...]) -> None:
     assert abs(noise.std() - 1) < 5 / math.sqrt(noise.size)
     np.testing.assert_array_equal(step.apply(image, drawn), result)
     assert np.isin(noise, step.apply(image, other)).mean() < 0.1
-
-
-# ---------------------------------------------------------------------------------------------- in the workers
 
 
 def test_erasing_after_tochw_covers_the_whole_image(packed: Packed) -> None:

@@ -340,9 +340,6 @@ def share_of(labels: NDArray[Any], mixed: NDArray[Any]) -> float:
     return float(shares[0])
 
 
-# ---------------------------------------------------------------------------------------------- what comes out
-
-
 @pytest.mark.parametrize(("steps", "alpha"), [([], 0.2), ([], 3.0), (FLOATS, 1.0)], ids=["bytes", "even", "floats"])
 def test_mixup_is_a_weighted_mean_with_the_sample_before(scenes: Path, steps: list[Any], alpha: float) -> None:
     """Of images and label vectors, with one share for each batch; other fields stay those of the sample."""
@@ -421,9 +418,6 @@ def test_labels_may_be_vectors_already(scenes: Path, mixing: Any) -> None:
     np.testing.assert_allclose(several[0]["several"].sum(axis=2), np.ones((8, 2)), rtol=1e-6)
 
 
-# ---------------------------------------------------------------------------------------------- draws
-
-
 COUNT = tries(6000)
 
 
@@ -476,9 +470,6 @@ def test_clips_are_mixed_as_wholes(scenes: Path, mixing: Any) -> None:
         changed = (made["image"] != plain["image"]).any(axis=(0, 1, 4))
         np.testing.assert_array_equal(made["image"], np.where(changed[..., None], before, plain["image"]))
         assert abs(changed.mean() - (1 - share)) < 1e-6
-
-
-# ---------------------------------------------------------------------------------------------- errors
 
 
 CROP = t.Lambda(lambda mask: mask[:20], field="mask", shape=(20, 48, 1))

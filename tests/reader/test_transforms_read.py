@@ -143,9 +143,6 @@ def test_scaled_decoding_is_near_and_only_where_asked_for(packed: Packed) -> Non
         assert not any(n % step.reduction(box) for n in box)
 
 
-# ---------------------------------------------------------------------------------------------- one's own
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_functions_and_classes_of_ones_own(packed: Packed, way: str) -> None:
     """Lambdas with what they close over, functions of another shape or byte order, classes of a script."""
@@ -346,9 +343,6 @@ def test_boxes_come_along_where_a_mask_comes_first(tmp_path: Path, heights: list
         np.testing.assert_array_equal(boxes, [[30 - 16 - 5, 7 - top, 30 - 6 - 5, 9 - top]])
 
 
-# ---------------------------------------------------------------------------------------------- cut off
-
-
 def test_what_another_device_can_do_is_cut_off_field_by_field(tmp_path: Path) -> None:
     """The scaling of bytes at the end is cut off, and equals arithmetic; what is left draws the same numbers."""
     names, rng = ["image", "depth", "mask"], np.random.default_rng(0)
@@ -372,9 +366,6 @@ def test_what_another_device_can_do_is_cut_off_field_by_field(tmp_path: Path) ->
     one = {"image": reader.fields["image"]}
     alone, _ = cut_tails(plan_pipeline([t.Normalize(0.5, 0.5), t.ToCHW()], one, ["image"]))
     assert alone is None
-
-
-# ---------------------------------------------------------------------------------------------- whose array it is
 
 
 class Given(t.Step):
