@@ -22,7 +22,7 @@ PAGE = 4096
 RAW = ("memmap", "hdf5", "hdf5-chunk4", "memmap")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     values=st.integers(1, 9000),
     shards=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=5),

@@ -108,7 +108,7 @@ TURNED = Image.Exif()
 TURNED[0x0112] = 6
 
 
-@settings(max_examples=tries(100), deadline=None)
+@settings(max_examples=tries(100))
 @given(sizes, subsamplings, st.integers(20, 100), st.integers(0, 5))
 def test_every_backend_agrees_with_pillow(size: tuple[int, int], subsampling: str, quality: int, seed: int) -> None:
     """Whatever the size, sampling and quality: within two levels of Pillow, and exactly alike."""
@@ -257,7 +257,7 @@ def test_grey_parts_are_never_returned(backend: jpeg.JpegDecoder, capfd: pytest.
     assert capfd.readouterr() == ("", "")
 
 
-@settings(max_examples=tries(400), deadline=None)
+@settings(max_examples=tries(400))
 @given(st.data())
 def test_random_damage_ends_in_an_image_or_a_decode_error(data: st.DataObject) -> None:
     """Bytes overwritten, removed or put in anywhere: the right shape or a DecodeError, whole or a box, from all."""
@@ -343,7 +343,7 @@ def boxes(draw: st.DrawFn) -> tuple[tuple[int, int], jpeg.Box]:
     return (height, width), (draw(st.integers(0, height - h)), draw(st.integers(0, width - w)), h, w)
 
 
-@settings(max_examples=tries(400), deadline=None)
+@settings(max_examples=tries(400))
 @given(boxes(), subsamplings, st.sampled_from(["rgb", "gray"]), st.sampled_from([1, 2, 4, 8]), st.integers(0, 3))
 def test_a_box_is_the_whole_sliced(
     case: tuple[tuple[int, int], jpeg.Box], subsampling: str, color: jpeg.Color, scale: int, seed: int
@@ -443,7 +443,7 @@ def lies(data: bytes, kind: str, k: int) -> bytes:
     }[kind] + (data[after + 2 :] if kind == "swapped" else b"")
 
 
-@settings(max_examples=tries(300), deadline=None)
+@settings(max_examples=tries(300))
 @given(boxes(), subsamplings, st.sampled_from(LIES), st.integers(0, 40))
 def test_lying_files_give_right_pixels_or_an_error(
     case: tuple[tuple[int, int], jpeg.Box], subsampling: str, kind: str, k: int

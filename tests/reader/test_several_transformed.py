@@ -355,7 +355,7 @@ class Mirrored(t.Step):
         return t.Move(scale_x=-1.0, shift_x=float(width))
 
 
-@settings(deadline=None, max_examples=2000 if SOAK else 40)
+@settings(max_examples=2000 if SOAK else 40)
 @given(transforms(), st.sampled_from([1, 2, 3, 4, 5, None]), st.integers(0, 2**32), st.sampled_from([None, 2]))
 def test_any_transform_keeps_them_together(
     packed: Callable[..., Path], steps: list[Any], times: int | None, seed: int, views: int | None

@@ -17,31 +17,20 @@ from rawpack.workers import fill
 BATCH = 5
 
 
-class Clock:
-    """A clock that goes only when it is told to."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        for module in (iterator, fill):
-            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
-
-    def reading_takes(self, reader: Reader, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let every reading of a batch's images take so long."""
-        read = reader._library.read_into
-
-        def read_into(name: str, rows: Any, out: Any) -> None:
-            self.now += seconds if name == "image" else 0.0
-            read(name, rows, out)
-
-        monkeypatch.setattr(reader._library, "read_into", read_into)
-
-
 @pytest.mark.parametrize("pause", [0.0, 1.0, 27.0])
 def test_arithmetic(store: Path, monkeypatch: pytest.MonkeyPatch, pause: float) -> None:
     """Where each batch takes 3 s to read and `pause` to use, whatever passes between epochs; the first batch is told
     apart, and before two there is no verdict."""
-    clock, reader = Clock(monkeypatch), Reader(store)
-    clock.reading_takes(reader, 3.0, monkeypatch)
+    clock, reader = SimpleNamespace(now=1000.0), Reader(store)
+    for module in (iterator, fill):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    read = reader._library.read_into
+
+    def read_into(name: str, rows: Any, out: Any) -> None:
+        clock.now += 3.0 if name == "image" else 0.0
+        read(name, rows, out)
+
+    monkeypatch.setattr(reader._library, "read_into", read_into)
     batches = reader.batches(BATCH, workers=0)
     assert batches.stats()["verdict"].startswith("too early to say")
     assert batches.stats()["samples_per_s"] is None

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 from draws import draws, same_distribution, tries
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from image_corpus import Pixels, scene
 from numpy.typing import NDArray
@@ -142,7 +142,6 @@ def test_random_crops_are_uniform() -> None:
         assert chi < places + 7 * math.sqrt(2 * places)
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(1, 12),
     st.tuples(*[st.integers(0, 6)] * 4), st.integers(0, 2**63),
@@ -166,7 +165,6 @@ def test_a_random_crop_is_a_window_of_the_padded_image(
     assert (windows == result[..., 0]).all(axis=(2, 3)).any()
 
 
-@settings(deadline=None)
 @given(st.integers(1, 900), st.integers(1, 900), st.integers(1, 300))
 def test_one_side_is_torchvisions_resize(height: int, width: int, side: int) -> None:
     """The shorter side becomes `side`, the longer int(side * long / short); max_size bounds the longer one."""

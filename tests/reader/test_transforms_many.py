@@ -123,7 +123,6 @@ def transforms(channels: int) -> st.SearchStrategy[list[Any]]:
     return st.builds(lambda first, last: [*first, *last], steps, tail)
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_batch_is_what_its_samples_are_one_by_one(stores: dict[str, Path], data: st.DataObject) -> None:
     """Any list of steps, of those that take one sample and those that take several, and of classes that override only
