@@ -5,9 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +14,7 @@ from reading import WAYS, Truth, descriptors
 from running import FORMATS, Packed
 
 from rawpack import Reader
-from rawpack.formats.codecs.raw import UniformRows
-from rawpack.formats.gather import Gather, RawShard, place
+from rawpack.formats.gather import Gather, RawShard
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranges of addresses are reserved on Linux only")
 
@@ -26,13 +22,9 @@ PAGE = 4096
 RAW = ("memmap", "hdf5", "hdf5-chunk4", "memmap")
 
 
-def opened(path: Path) -> tuple[int, int]:
-    return os.open(path, os.O_RDONLY), 0
-
-
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
-    row=st.integers(1, 9000),
+    values=st.integers(1, 9000),
     shards=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=5),
     at=st.integers(0, 20_000),
     kind=st.sampled_from(["u1", "<u2", "<f4", "<f8"]),
@@ -40,7 +32,7 @@ def opened(path: Path) -> tuple[int, int]:
 )
 def test_any_shards(
     tmp_path_factory: pytest.TempPathFactory,
-    row: int,
+    values: int,
     shards: list[tuple[int, int]],
     at: int,
     kind: str,
@@ -49,8 +41,8 @@ def test_any_shards(
     """Shards of any size, whose first rows lie at any offsets that fit together, give the rows that files hold: also
     where values of several bytes are not aligned in memory, as in an HDF5 file with several datasets."""
     folder = tmp_path_factory.mktemp("shards")
-    random, dtype = np.random.default_rng(row), np.dtype(kind)
-    values, row = row, row * dtype.itemsize
+    random, dtype = np.random.default_rng(values), np.dtype(kind)
+    row = values * dtype.itemsize
     # Offsets fit where they differ by what pages and rows can be put together to.
     common = np.gcd(row, PAGE).item()
     plain: list[bytes] = []
@@ -61,7 +53,7 @@ def test_any_shards(
         path = folder / str(number)
         path.write_bytes(bytes(offset) + pixels + b"end")
         plain += [pixels[i * row : (i + 1) * row] for i in range(rows)]
-        found.append(RawShard(rows, path.stat().st_size, offset, partial(opened, path)))
+        found.append(RawShard(rows, path.stat().st_size, offset, lambda path=path: (os.open(path, os.O_RDONLY), 0)))
     gc.collect()  # of what other tests left
     before = descriptors()
     gather = Gather(found, dtype, (values,), random_access=False)
@@ -76,29 +68,9 @@ def test_any_shards(
     assert descriptors() <= before
 
 
-def test_offsets_that_do_not_fit() -> None:
-    """Rows of whole pages that begin in the middle of a page, and at its start, have no common stride: refused."""
-    shards = [RawShard(1, 3 * PAGE, offset, lambda: (-1, 0)) for offset in (PAGE, PAGE // 2)]
-    with pytest.raises(OSError, match="do not align"):
-        place(shards, PAGE)
-
-
-@pytest.fixture
-def no_rows_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards of this process refuse to be read by themselves."""
-
-    def refuse(self: UniformRows, *_: Any) -> None:
-        raise AssertionError("a shard was read by itself")
-
-    monkeypatch.setattr(UniformRows, "read_into", refuse)
-    monkeypatch.setattr(UniformRows, "read", refuse)
-
-
 @pytest.mark.parametrize("layouts", [["memmap"], ["hdf5-chunk4"], RAW], ids=str)
 @pytest.mark.parametrize("preload", [False, True])
-def test_raw_stores_are_read_in_one_call(
-    packed: Packed, layouts: list[str], preload: bool, no_rows_one_by_one: None
-) -> None:
+def test_raw_stores_are_read_right(packed: Packed, layouts: list[str], preload: bool) -> None:
     """Of one store or several formats, whose rows begin at different offsets; preloaded or not."""
     truth = Truth(packed("memmap", "--size", 48))
     reader = Reader([packed(layout, "--size", 48) for layout in layouts], preload=preload)
@@ -109,24 +81,19 @@ def test_raw_stores_are_read_in_one_call(
         assert all(truth.holds(batch | {"index": batch["index"] % len(truth)}) for batch in batches)
 
 
-@pytest.mark.parametrize("size", [48, 64])
-@pytest.mark.parametrize("way", ["here", "processes"])
+@pytest.mark.parametrize(("size", "way"), [(48, "here"), (64, "processes")])
 def test_other_stores_are_read_one_after_another(packed: Packed, size: int, way: str) -> None:
-    """Stores that allow no common stride (64 pixels a side: whole pages), or that are compressed, give the same."""
+    """Stores that allow no common stride (64 pixels a side: whole pages), or that are compressed, give the same; a JPEG
+    store among them is decoded into its places, to what it gives alone."""
     truth = Truth(packed("memmap", "--size", size))
-    layouts = [layout for layout in FORMATS if layout != "lmdb"]
-    many, rows = Reader([packed(layout, "--size", size) for layout in layouts], preload=way == "here"), list[int]()
-    for batch in many.batches(32, shuffle=True, **WAYS[way]):
+    layouts, length = [layout for layout in FORMATS if layout != "lmdb"], len(truth)
+    stores = [packed(layout, "--size", size) for layout in (*layouts, "lmdb")]
+    jpeg, rows = Reader(stores[-1]), list[int]()
+    for batch in Reader(stores, preload=way == "here").batches(32, shuffle=True, **WAYS[way]):
         rows += batch["index"].tolist()
-        assert truth.holds(batch | {"index": batch["index"] % len(truth)})
-    assert sorted(rows) == list(range(len(layouts) * len(truth)))
-
-
-def test_a_jpeg_store_among_them(packed: Packed) -> None:
-    """A JPEG store beside a raw one is decoded into its places, to what it gives alone."""
-    stores = [packed(layout, "--size", 48) for layout in ("memmap", "hdf5-gzip", "lmdb")]
-    samples = [one[row] for one in map(Reader, stores) for row in range(len(one))]
-    for batch in Reader(stores).batches(32, shuffle=True, workers=0):
-        for row, image, label in zip(batch["index"], batch["image"], batch["label"], strict=True):
-            assert np.array_equal(image, samples[row]["image"])
-            assert label == samples[row]["label"]
+        raw = batch["index"] < len(layouts) * length
+        exact = {"index": batch["index"][raw] % length, "image": batch["image"][raw], "label": batch["label"][raw]}
+        assert truth.holds(exact)
+        for row, image in zip(batch["index"][~raw] % length, batch["image"][~raw], strict=True):
+            assert np.array_equal(image, jpeg[row]["image"])
+    assert sorted(rows) == list(range(len(stores) * length))

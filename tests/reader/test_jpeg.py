@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import mmap
 import re
 import struct
 import sys
-import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -26,7 +24,7 @@ from reading import without_core
 
 from rawpack import jpeg
 from rawpack.errors import DecodeError, RawpackError, UsageError
-from rawpack.jpeg import choice, region
+from rawpack.jpeg import choice, header, region
 from rawpack.jpeg.choice import BACKENDS, open_backend
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
@@ -110,7 +108,7 @@ TURNED = Image.Exif()
 TURNED[0x0112] = 6
 
 
-@settings(max_examples=tries(100), deadline=None)
+@settings(max_examples=tries(100))
 @given(sizes, subsamplings, st.integers(20, 100), st.integers(0, 5))
 def test_every_backend_agrees_with_pillow(size: tuple[int, int], subsampling: str, quality: int, seed: int) -> None:
     """Whatever the size, sampling and quality: within two levels of Pillow, and exactly alike."""
@@ -124,142 +122,79 @@ def test_every_backend_agrees_with_pillow(size: tuple[int, int], subsampling: st
 @pytest.mark.parametrize(
     "options", [{}, {"progressive": True}, {"restart_marker_blocks": 3}, {"optimize": True}, {"exif": TURNED}]
 )
-def test_other_kinds_of_jpeg_decode_alike(backend: jpeg.JpegDecoder, options: dict[str, object]) -> None:
+def test_other_kinds_of_jpeg_decode_alike(backend: jpeg.JpegDecoder, options: dict[str, Any]) -> None:
     """Progressive files, optimized tables and any restart interval come out as Pillow has them, turned or not."""
     data = encoded(scene(61, 83), "JPEG", quality=88, **options)
     assert difference(backend.decode(data), pillow(data)) <= 2
 
 
-def test_gray_and_color_are_turned_into_each_other(backend: jpeg.JpegDecoder) -> None:
-    """A gray file as RGB has its plane three times; a color file as gray has its stored Y plane."""
-    gray, color = encode(scene(40, 50), "gray"), encode(scene(40, 50))
-    np.testing.assert_array_equal(backend.decode(gray), np.repeat(pillow(gray), 3, axis=2))
-    np.testing.assert_array_equal(backend.decode(gray, color="gray"), pillow(gray))
-    stored = Image.open(io.BytesIO(color))
-    stored.draft("L", stored.size)
-    assert difference(backend.decode(color, color="gray"), np.asarray(stored)[..., None]) <= 1
-
-
-@pytest.mark.parametrize("scale", [2, 4, 8])
 @pytest.mark.parametrize("color", ["rgb", "gray"])
-def test_scales_are_those_of_libjpeg(backend: jpeg.JpegDecoder, scale: int, color: jpeg.Color) -> None:
-    """Sides are divided and rounded up, and the pixels are the ones of Pillow's draft mode."""
-    for height, width in ((64, 96), (61, 83), (17, 9)):
-        data = encode(scene(height, width))
-        stored = Image.open(io.BytesIO(data))
-        stored.draft("L" if color == "gray" else "RGB", (max(1, width // scale), max(1, height // scale)))
-        expected = np.asarray(stored).reshape(-(-height // scale), -(-width // scale), 1 if color == "gray" else 3)
-        assert difference(backend.decode(data, scale=scale, color=color), expected) <= 2
-
-
-# ---------------------------------------------------------------- four components
+def test_scales_are_those_of_libjpeg(backend: jpeg.JpegDecoder, color: jpeg.Color) -> None:
+    """Sides are divided and rounded up, and the pixels are the ones of Pillow's draft mode, also of color as gray.
+    A gray file as RGB has its plane three times."""
+    for scale in (1, 2, 4, 8):
+        for height, width in ((64, 96), (61, 83), (17, 9)):
+            data = encode(scene(height, width))
+            stored = Image.open(io.BytesIO(data))
+            stored.draft("L" if color == "gray" else "RGB", (max(1, width // scale), max(1, height // scale)))
+            expected = np.asarray(stored).reshape(-(-height // scale), -(-width // scale), 1 if color == "gray" else 3)
+            assert difference(backend.decode(data, scale=scale, color=color), expected) <= 2
+    gray = encode(scene(40, 50), "gray")
+    np.testing.assert_array_equal(
+        backend.decode(gray, color=color), np.repeat(pillow(gray), 3 if color == "rgb" else 1, 2)
+    )
 
 
 CMYK = saved(Image.fromarray(np.dstack([scene(48, 56), scene(48, 56, 1)[..., :1]]), "CMYK"), "JPEG", quality=95)
 
 
-def as_ycck(data: bytes) -> bytes:
-    """Pillow's CMYK file declared to be YCCK: its first three planes are then read as luma and chroma."""
-    at = offset_of(data, 0xEE)
-    return data[: at + 15] + b"\x02" + data[at + 16 :]
-
-
-@pytest.mark.parametrize("change", [bytes, as_ycck], ids=["CMYK", "YCCK"])
-def test_cmyk_planes_come_as_stored(backend: jpeg.JpegDecoder, change: object) -> None:
-    """CMYK and YCCK give the four planes of libjpeg; Pillow's, with Adobe's inversion put back, are within 3 levels."""
-    if backend.name == "opencv":
-        pytest.skip("OpenCV does not hand over four planes")
-    data = change(CMYK)  # type: ignore[operator]
-    image = backend.decode(data, color="cmyk")
-    assert image.shape == (48, 56, 4)
-    assert difference(255 - image, pillow(data)) <= 3
-
-
-def test_colors_that_a_file_has_not_are_refused(backend: jpeg.JpegDecoder) -> None:
-    """Nobody converts CMYK to RGB on the quiet, or invents four planes: "unsupported", from every backend."""
+def test_cmyk_planes_come_as_stored(backend: jpeg.JpegDecoder) -> None:
+    """CMYK and YCCK give the four planes of libjpeg; Pillow's, with Adobe's inversion put back, are within 3 levels.
+    Nobody converts them to RGB on the quiet, or invents four planes."""
     for data, color in ((CMYK, "rgb"), (CMYK, "gray"), (encode(scene(20, 20)), "cmyk")):
         with pytest.raises(DecodeError) as raised:
             backend.decode(data, color=color)  # type: ignore[arg-type]
         assert raised.value.reason == "unsupported"
-
-
-# ---------------------------------------------------------------- memory
+    at = offset_of(CMYK, 0xEE) + 15
+    for data in (CMYK, CMYK[:at] + b"\x02" + CMYK[at + 1 :]):
+        if backend.name != "opencv":  # which does not hand over four planes
+            image = backend.decode(data, color="cmyk")
+            assert image.shape == (48, 56, 4)
+            assert difference(255 - image, pillow(data)) <= 3
 
 
 def test_out_is_filled_and_returned(backend: jpeg.JpegDecoder) -> None:
-    """The caller's memory, be it one row of a batch, gets the pixels; its neighbours are untouched."""
-    data = encode(scene(33, 47))
-    for color, channels in (("rgb", 3), ("gray", 1)):
-        batch = np.full((3, 33, 47, channels), 7, np.uint8)
-        out = batch[1]
-        assert backend.decode(data, color=color, out=out) is out  # type: ignore[arg-type]
-        np.testing.assert_array_equal(batch[1], backend.decode(data, color=color))  # type: ignore[arg-type]
-        assert (batch[::2] == 7).all()
+    """The caller's memory, be it one row of a batch, gets the pixels; its neighbours are untouched. Another shape, type
+    or layout is a UsageError that names both shapes, and nothing is written."""
+    data, batch = encode(scene(33, 47)), np.full((3, 33, 47, 3), 7, np.uint8)
+    out = batch[1]
+    assert backend.decode(data, out=out) is out
+    np.testing.assert_array_equal(batch[1], backend.decode(data))
+    assert (batch[::2] == 7).all()
+    for wrong in (
+        np.full((33, 48, 3), 7, np.uint8),
+        np.full((33, 47, 3), 7, np.float32),
+        np.full((33, 94, 3), 7, np.uint8)[:, ::2],
+        np.broadcast_to(np.uint8(7), (33, 47, 3)),
+    ):
+        with pytest.raises(UsageError, match=re.escape(str(wrong.shape))) as raised:
+            backend.decode(data, out=wrong)
+        assert "(33, 47, 3)" in str(raised.value)
+        assert (wrong == 7).all()
 
 
-@pytest.mark.parametrize(
-    "out",
-    [
-        np.empty((33, 48, 3), np.uint8),
-        np.empty((33, 47, 4), np.uint8),
-        np.empty((33, 47, 3), np.float32),
-        np.empty((33, 94, 3), np.uint8)[:, ::2],
-        np.empty((3, 47, 33), np.uint8).T,
-        np.frombuffer(bytes(33 * 47 * 3), np.uint8).reshape(33, 47, 3),
-    ],
-    ids=["wider", "RGBA", "float", "strided", "Fortran", "read-only"],
-)
-def test_a_wrong_out_is_refused_untouched(backend: jpeg.JpegDecoder, out: Pixels) -> None:
-    """Another shape, type or layout is a UsageError that names both shapes, and nothing is written."""
-    before = out.copy()
-    with pytest.raises(UsageError, match=re.escape(str(out.shape))) as raised:
-        backend.decode(encode(scene(33, 47)), out=out)
-    assert "(33, 47, 3)" in str(raised.value)
-    np.testing.assert_array_equal(out.view(np.uint8), before.view(np.uint8))
-
-
-def test_any_bytes_serve_and_mapped_files_are_not_copied(backend: jpeg.JpegDecoder, tmp_path: Path) -> None:
+def test_any_bytes_serve(backend: jpeg.JpegDecoder, tmp_path: Path) -> None:
     """bytes, bytearray, memoryview, arrays, and slices of a mapped file all decode alike."""
     data = encode(scene(33, 47))
-    expected = backend.decode(data)
     (tmp_path / "shard").write_bytes(b"before" + data + b"after")
-    with open(tmp_path / "shard", "rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    array = np.memmap(tmp_path / "shard", np.uint8, "r")
-    part = slice(6, 6 + len(data))
-    for given_data in (bytearray(data), memoryview(data), memoryview(mapped)[part], array[part]):
-        np.testing.assert_array_equal(backend.decode(given_data), expected)
+    mapped = np.memmap(tmp_path / "shard", np.uint8, "r")[6 : 6 + len(data)]
+    for given_data in (bytearray(data), memoryview(data), memoryview(mapped), mapped):
+        np.testing.assert_array_equal(backend.decode(given_data), backend.decode(data))
     with pytest.raises(UsageError, match="contiguous"):
         backend.decode(np.frombuffer(data, np.uint8)[::2])
 
 
-def test_threads_may_share_a_decoder(backend: jpeg.JpegDecoder) -> None:
-    """Of whole and damaged files at once, each thread gets its own image or the error of its own file."""
-    files = [encode(scene(90, 110, seed)) for seed in range(8)]
-    expected = [backend.decode(data) for data in files]
-
-    def decode(number: int) -> None:
-        data = files[number % 8]
-        if number % 3 == 0:
-            assert refused(backend, hole_in(data)) == "corrupt"
-        elif number % 3 == 1:
-            assert refused(backend, data[: len(data) // 2]) == "truncated"
-        else:
-            np.testing.assert_array_equal(backend.decode(data), expected[number % 8])
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # as a program may: it must not hide damage
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(decode, range(96)))
-
-
 # ---------------------------------------------------------------- damage
-
-
-def hole_in(data: bytes) -> bytes:
-    """The file without the second half of its image data, but with its end marker."""
-    scan = offset_of(data, 0xDA) + 14
-    return data[: scan + (len(data) - scan) // 2] + data[-2:]
 
 
 def refused(backend: jpeg.JpegDecoder, data: bytes) -> str:
@@ -268,71 +203,69 @@ def refused(backend: jpeg.JpegDecoder, data: bytes) -> str:
     return raised.value.reason
 
 
-def cuts(data: bytes) -> Iterator[int]:
-    """Lengths at which to cut a file: around every marker, and inside what follows it."""
-    for at in range(2, len(data)):
-        if data[at - 2] == 0xFF and data[at - 1] != 0:
-            yield from (at - 1, at, at + 1, at + 3)
-
-
-@pytest.mark.parametrize("kind", ["baseline", "restart", "progressive", "grey"])
-def test_truncation_is_found_wherever_it_is(
-    backend: jpeg.JpegDecoder, kind: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_truncation_is_found_wherever_it_is(backend: jpeg.JpegDecoder, capfd: pytest.CaptureFixture[str]) -> None:
     """A file cut at or after any marker is "truncated", also where just the end marker is missing; no output."""
     image = scene(45, 70)
-    data = {
-        "baseline": encode(image, interval=0),
-        "restart": encode(image),
-        "progressive": encoded(image, "JPEG", progressive=True),
-        "grey": encode(image, "gray"),
-    }[kind]
-    for length in sorted({cut for cut in cuts(data) if 2 <= cut < len(data)}):
-        assert refused(backend, data[:length]) == "truncated", f"cut at {length} of {len(data)}"
+    files = [encode(image, interval=0), encode(image), encode(image, "gray"), encoded(image, "JPEG", progressive=True)]
+    for data in files:
+        markers = [at for at in range(2, len(data)) if data[at - 2] == 0xFF and data[at - 1] != 0]
+        for length in sorted({at + more for at in markers for more in (-1, 0, 1, 3) if 2 <= at + more < len(data)}):
+            assert refused(backend, data[:length]) == "truncated", f"cut at {length} of {len(data)}"
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
+def test_what_is_no_jpeg_is_refused_with_its_reason(backend: jpeg.JpegDecoder) -> None:
+    """Empty files, other files, empty shells; huge sizes, before memory is taken for them; and what nobody decodes."""
+    data = encode(scene(16, 16))
+    frame = offset_of(data, 0xC0)
+    huge = data[: frame + 5] + struct.pack(">HH", 65000, 65000) + data[frame + 9 :]
+    twelve_bits = data[: frame + 4] + b"\x0c" + data[frame + 5 :]
+    no_height = data[: frame + 5] + b"\x00\x00" + data[frame + 7 :]
+    for odd, reason in (
         (b"", "empty"),
         (b"once upon a time " * 50, "not_an_image"),
-        (b"\xff\xd8", "truncated"),
         (b"\xff\xd8" + bytes(1000), "truncated"),
         (b"\xff\xd8\xff\xd9" + bytes(100), "corrupt"),
         (b"\xff\xd8\xff\xe0\x00\x01" + bytes(100), "corrupt"),
-    ],
-)
-def test_what_is_no_jpeg_is_refused_with_its_reason(backend: jpeg.JpegDecoder, data: bytes, reason: str) -> None:
-    """Empty files, other files and empty shells: a DecodeError that says which."""
-    assert refused(backend, data) == reason
+        (huge, "truncated"),
+        (twelve_bits, "unsupported"),
+        (no_height, "unsupported"),
+    ):
+        assert refused(backend, odd) == reason
 
 
 def test_grey_parts_are_never_returned(backend: jpeg.JpegDecoder, capfd: pytest.CaptureFixture[str]) -> None:
-    """Missing image data, a foreign marker, restart markers out of order, invalid codes: "corrupt", and no output."""
+    """Missing image data, a foreign marker, restart markers out of order, invalid codes: "corrupt", no output. Bytes
+    left before the end marker too, unless they cannot be data: zeros, or one byte over and over."""
     plain, restart = encode(scene(64, 64), interval=0), encode(scene(64, 64))
-    scan = offset_of(plain, 0xDA) + 14
-    first_restart = restart.index(b"\xff\xd0", offset_of(restart, 0xDA))
+    scan, first_restart = offset_of(plain, 0xDA) + 14, restart.index(b"\xff\xd0", offset_of(restart, 0xDA))
     broken = {
-        "a hole": hole_in(plain),
+        "a hole": plain[: scan + (len(plain) - scan) // 2] + plain[-2:],
         "an early end": plain[: scan + 90] + b"\xff\xd9" + plain[scan + 92 :],
         "a restart marker where none belongs": plain[: scan + 90] + b"\xff\xd3" + plain[scan + 92 :],
         "a wrong restart marker": restart[:first_restart] + b"\xff\xd5" + restart[first_restart + 2 :],
         "a missing row": restart[:first_restart] + restart[restart.index(b"\xff\xd1", first_restart) :],
         "junk in a row": restart[:first_restart] + bytes(9) + restart[first_restart:],
         "invalid codes": plain[: scan + 90] + b"\xff\x00" * 60 + plain[scan + 210 :],
+        "many bytes left": restart[:-2] + bytes(range(1, 90)) + restart[-2:],
+        "zeros and a byte left": restart[:-2] + bytes(20) + b"\1" + restart[-2:],
+        "data left": restart[:-2] + restart[-30:-2].replace(b"\xff", b"") + restart[-2:],
     }
     assert {name: refused(backend, data) for name, data in broken.items()} == dict.fromkeys(broken, "corrupt")
+    for filler in (bytes(1), bytes(3000), b"\x55" * 4, b"\xaa" * 100):
+        np.testing.assert_array_equal(backend.decode(restart[:-2] + filler + restart[-2:]), backend.decode(restart))
     assert capfd.readouterr() == ("", "")
 
 
-@settings(max_examples=tries(400), deadline=None)
+@settings(max_examples=tries(400))
 @given(st.data())
 def test_random_damage_ends_in_an_image_or_a_decode_error(data: st.DataObject) -> None:
     """Bytes overwritten, removed or put in anywhere: the right shape or a DecodeError, whole or a box, from all."""
     original = encode(scene(40, 40), data.draw(subsamplings))
     at = data.draw(st.integers(0, len(original)))
-    damaged = original[:at] + data.draw(st.binary(max_size=8)) + original[at + data.draw(st.integers(0, 40)) :]
+    junk = data.draw(st.binary(max_size=8) | st.sampled_from([b"\xff\xd0", b"\xff\xd1", b"\xff\xd9", b"\xff\xff"]))
+    damaged = original[:at] + junk + original[at + data.draw(st.integers(0, 40)) :]
+    cut_both_ways(damaged)
     for backend in WORKING.values():
         with suppress(DecodeError):
             header = jpeg.read_header(damaged)
@@ -340,20 +273,17 @@ def test_random_damage_ends_in_an_image_or_a_decode_error(data: st.DataObject) -
             assert backend.decode(damaged).shape == (header.height, header.width, 3)
 
 
-def harmless() -> dict[str, bytes]:
-    data = encode(scene(64, 64))
-    jfif, tables, frame = (offset_of(data, marker) for marker in (0xE0, 0xDB, 0xC0))
-    bare = data[:2] + data[tables:]  # without JFIF, which would overrule an Adobe segment
-    return {
-        "unknown JFIF revision": data[: jfif + 9] + b"\x07" + data[jfif + 10 :],
-        "Unknown Adobe color transform": with_segment(bare, 0xEE, b"Adobe" + bytes(6) + b"\x09"),
-        "extraneous bytes before marker 0xd9": data[:-2] + bytes(10) + data[-2:],
-        "extraneous bytes before marker 0xc0": data[:frame] + b"junk" + data[frame:],
-        "bad ICC marker": with_segment(data, 0xE2, b"ICC_PROFILE\x00\x03\x02" + bytes(200)),
-    }
-
-
-HARMLESS = harmless()
+READY = encode(scene(96, 64))
+"""A file that boxes are cut out of."""
+JFIF, TABLES, FRAME = (offset_of(READY, marker) for marker in (0xE0, 0xDB, 0xC0))
+WITHOUT_JFIF = READY[:2] + READY[TABLES:]  # which would overrule an Adobe segment
+HARMLESS = {
+    "unknown JFIF revision": READY[: JFIF + 9] + b"\x07" + READY[JFIF + 10 :],
+    "Unknown Adobe color transform": with_segment(WITHOUT_JFIF, 0xEE, b"Adobe" + bytes(6) + b"\x09"),
+    "extraneous bytes before marker 0xd9": READY[:-2] + bytes(10) + READY[-2:],
+    "extraneous bytes before marker 0xc0": READY[:FRAME] + b"junk" + READY[FRAME:],
+    "bad ICC marker": with_segment(READY, 0xE2, b"ICC_PROFILE\x00\x03\x02" + bytes(200)),
+}
 
 
 @pytest.mark.parametrize("words", HARMLESS)
@@ -361,50 +291,15 @@ def test_harmless_oddities_do_not_lose_a_sample(
     backend: jpeg.JpegDecoder, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The image comes, with libjpeg's words for whoever asks and no output; damage beside them is found."""
-    odd, warnings, more = HARMLESS[words], list[str](), list[str]()
-    np.testing.assert_array_equal(backend.decode(odd, warnings=warnings), backend.decode(encode(scene(64, 64))))
+    odd, warnings = HARMLESS[words], list[str]()
+    np.testing.assert_array_equal(backend.decode(odd, warnings=warnings), backend.decode(READY))
     if warnings or words != "bad ICC marker":  # not every version of every library reads profiles
         assert len(warnings) == 1
         assert words in warnings[0]
-    np.testing.assert_array_equal(backend.decode(odd), backend.decode(odd, out=np.empty((64, 64, 3), np.uint8)))
-    backend.decode(odd[:-2] + bytes(10) + odd[-2:], warnings=more)
-    assert len(more) == len(warnings) + (not words.endswith("0xd9"))
     assert refused(backend, odd[: len(odd) * 3 // 4]) == "truncated"
     restart = odd.index(b"\xff\xd0", offset_of(odd.replace(b"junk", b""), 0xDA))
     assert refused(backend, odd[:restart] + bytes(9) + odd[restart:]) == "corrupt"
     assert capfd.readouterr() == ("", "")
-
-
-KINDS: list[dict[str, object]] = [{}, {"optimize": True, "quality": 60}, {"progressive": True}, {"subsampling": 0}]
-
-
-@pytest.mark.parametrize("options", KINDS, ids=str)
-@pytest.mark.parametrize("flat", [False, True])
-def test_a_wrong_bit_that_libjpeg_warns_of_is_no_image(
-    backend: jpeg.JpegDecoder, options: dict[str, object], flat: bool
-) -> None:
-    """What decodes with a warning differs from the sound image as little as small pieces of junk do."""
-    image = scene(64, 64)
-    if flat:  # the data of such blocks is one byte over and over
-        image[24:] = image[:, 24:] = 250
-    data = encoded(image, "JPEG", **options)
-    sound = pillow(data).astype(int)
-    for bit in np.random.default_rng(0).integers(16, len(data) * 8, tries(400)).tolist():
-        flipped, warnings = bytearray(data), list[str]()
-        flipped[bit // 8] ^= 1 << bit % 8
-        with suppress(DecodeError):
-            decoded = backend.decode(bytes(flipped), warnings=warnings)
-            assert not warnings or (decoded.shape == sound.shape and np.abs(decoded - sound).mean() <= 10), warnings
-
-
-def test_only_filler_may_be_left_over(backend: jpeg.JpegDecoder) -> None:
-    """Bytes before the end marker are harmless if they cannot be data: zeros, or one byte over and over."""
-    data = encode(scene(64, 64))
-    filler = [bytes(1), bytes(10), bytes(3000), b"\x55" * 4, b"\xaa" * 100]
-    for junk in filler:
-        np.testing.assert_array_equal(backend.decode(data[:-2] + junk + data[-2:]), backend.decode(data))
-    for junk in (bytes(range(1, 90)), bytes(20) + b"\1", data[-30:-2].replace(b"\xff", b"")):
-        assert refused(backend, data[:-2] + junk + data[-2:]) == "corrupt", junk
 
 
 def test_junk_in_the_header_hides_no_segment_about_the_pixels(backend: jpeg.JpegDecoder) -> None:
@@ -420,72 +315,15 @@ def test_junk_in_the_header_hides_no_segment_about_the_pixels(backend: jpeg.Jpeg
     backend.decode(exif[: offset_of(exif, 0xC0)] + b"junk" + exif[offset_of(exif, 0xC0) :])
 
 
-def test_a_color_transform_is_not_guessed(backend: jpeg.JpegDecoder) -> None:
-    """An unknown code is read as YCbCr, but not where the colors are named R, G, B, or are four."""
-    four = [] if backend.name == "opencv" else [(CMYK, "cmyk")]  # which never returns four planes
-    for data, color in ((encoded(scene(64, 64), "JPEG", keep_rgb=True), "rgb"), *four):
-        at = data.index(b"Adobe") + 11
-        with pytest.raises(DecodeError, match="color transform code 9") as info:
-            backend.decode(data[:at] + b"\x09" + data[at + 1 :], color=color)  # type: ignore[arg-type]
-        assert info.value.reason == "corrupt"
-
-
-def test_a_header_cannot_claim_what_is_not_there(backend: jpeg.JpegDecoder) -> None:
-    """Huge sizes are refused before memory is taken for them, and what nobody decodes as "unsupported"."""
-    data = encode(scene(16, 16))
-    frame = offset_of(data, 0xC0)
-    for at, changed, reason in (
-        (5, struct.pack(">HH", 65000, 65000), "truncated"),
-        (4, b"\x0c", "unsupported"),
-        (5, b"\x00\x00", "unsupported"),
-        (9, b"\x02", "unsupported"),
-    ):
-        assert refused(backend, data[: frame + at] + changed + data[frame + at + len(changed) :]) == reason
-
-
-def with_header(scan: bytes, *segments: tuple[int, bytes]) -> bytes:
-    """A JPEG of these segments, (marker, body), and image data."""
-    header = b"".join(struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body for marker, body in segments)
-    return b"\xff\xd8" + header + scan + b"\xff\xd9"
-
-
-def flat_blocks(sampling: tuple[int, int, int], levels: list[int]) -> bytes:
-    """A JPEG of one MCU of flat blocks: `levels` are the DC differences, in the order of coding, each 0 to 127.
-
-    Sampling as stored, horizontal factor in the high nibble. Tables: a 4-bit code per DC category, 0 for end of block.
-    """
-    bits = ""
-    for level in levels:
-        category = level.bit_length()
-        bits += f"{category:04b}" + (f"{level:b}" if category else "") + "0"
-    bits += "1" * (-len(bits) % 8)
-    scan = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\x00")
-    height, width = 8 * max(s & 15 for s in sampling), 8 * max(s >> 4 for s in sampling)
-    return with_header(
-        scan,
-        (0xDB, b"\x00" + b"\x08" * 64),
-        (0xC0, struct.pack(">BHHB", 8, height, width, 3) + bytes(b for i in range(3) for b in (i, sampling[i], 0))),
-        (0xC4, b"\x00" + bytes((0, 0, 0, 8, *[0] * 12)) + bytes(range(8))),
-        (0xC4, b"\x10" + bytes((1, *[0] * 15)) + b"\x00"),
-        (0xDA, b"\x03\x00\x00\x01\x00\x02\x00\x00\x3f\x00"),
-    )
-
-
-def test_unusual_sampling_is_decoded_by_whoever_can() -> None:
-    """Sampling factors that a backend refuses: `jpeg.decode` gives the pixels all the same, by OpenCV."""
-    usual = flat_blocks((0x21, 0x11, 0x11), [20, 30, 9, 7])
-    odd = flat_blocks((0x21, 0x12, 0x11), [20, 30, 9, 5, 7])
-    for data in (usual, odd):
-        assert difference(jpeg.decode(data), pillow(data)) <= 2
-        with pytest.raises(DecodeError, match="truncated"):
-            jpeg.decode(data[:-3])
-
-
 def test_a_lossless_file_is_never_reduced(backend: jpeg.JpegDecoder) -> None:
     """libjpeg-turbo 3 ignores the scale there, and would write the whole picture beyond the end of a smaller array."""
-    frame = struct.pack(">BHHB", 8, 64, 64, 1) + b"\x01\x11\x00"
-    tables, scan = b"\x00\x01" + bytes(16), b"\x01\x01\x00\x01\x00\x00"
-    data = with_header(bytes(64 * 64 // 8), (0xC3, frame), (0xC4, tables), (0xDA, scan))
+    data = b"\xff\xd8" + bytes(64 * 64 // 8) + b"\xff\xd9"
+    for marker, body in (
+        (0xDA, b"\x01\x01\x00\x01\x00\x00"),
+        (0xC4, b"\x00\x01" + bytes(16)),
+        (0xC3, struct.pack(">BHHB", 8, 64, 64, 1) + b"\x01\x11\x00"),
+    ):
+        data = with_segment(data, marker, body)
     with suppress(DecodeError):  # libjpeg-turbo 2 does not decode it at all
         assert (backend.decode(data) == 128).all()
     for scale in (2, 4, 8):
@@ -505,33 +343,21 @@ def boxes(draw: st.DrawFn) -> tuple[tuple[int, int], jpeg.Box]:
     return (height, width), (draw(st.integers(0, height - h)), draw(st.integers(0, width - w)), h, w)
 
 
-@settings(max_examples=tries(400), deadline=None)
-@given(boxes(), subsamplings, st.integers(30, 100), st.sampled_from(["rgb", "gray"]), st.integers(0, 3))
+@settings(max_examples=tries(400))
+@given(boxes(), subsamplings, st.sampled_from(["rgb", "gray"]), st.sampled_from([1, 2, 4, 8]), st.integers(0, 3))
 def test_a_box_is_the_whole_sliced(
-    case: tuple[tuple[int, int], jpeg.Box], subsampling: str, quality: int, color: jpeg.Color, seed: int
+    case: tuple[tuple[int, int], jpeg.Box], subsampling: str, color: jpeg.Color, scale: int, seed: int
 ) -> None:
-    """Any box, size, sampling and quality: bit for bit what slicing the whole image gives."""
+    """Bit for bit; of the reduced image from (y // scale, x // scale), with sides divided and rounded up."""
     size, (y, x, h, w) = case
-    data = encode(scene(*size, seed), subsampling, quality)
-    for backend in WORKING.values():
-        expected = backend.decode(data, color=color)[y : y + h, x : x + w]
-        np.testing.assert_array_equal(region.decode_box(backend.decode, data, (y, x, h, w), color=color), expected)
-
-
-@settings(max_examples=tries(150), deadline=None)
-@given(boxes(), subsamplings, st.sampled_from([2, 4, 8]))
-def test_a_scaled_box_is_the_scaled_image_sliced(
-    case: tuple[tuple[int, int], jpeg.Box], subsampling: str, scale: int
-) -> None:
-    """With a scale: the reduced image from (y // scale, x // scale), sides divided and rounded up."""
-    size, (y, x, h, w) = case
-    data = encode(scene(*size), subsampling)
-    part = jpeg.decode(data, box=(y, x, h, w), scale=scale)
+    data = encode(scene(*size, seed), subsampling)
     top, left, height, width = y // scale, x // scale, -(-h // scale), -(-w // scale)
-    assert part.shape == (height, width, 3)
-    if min(size) > 6 * scale:
-        expected = jpeg.decode(data, scale=scale)[top : top + height, left : left + width]
-        np.testing.assert_array_equal(part, expected)
+    for backend in WORKING.values():
+        part = region.decode_box(backend.decode, data, (y, x, h, w), color=color, scale=scale)
+        assert part.shape[:2] == (height, width)
+        if scale == 1 or min(size) > 6 * scale:
+            expected = backend.decode(data, color=color, scale=scale)[top : top + height, left : left + width]
+            np.testing.assert_array_equal(part, expected)
 
 
 def cut_both_ways(data: bytes) -> int:
@@ -553,55 +379,45 @@ def cut_both_ways(data: bytes) -> int:
     return sum(part is not None for part in made)
 
 
-READY = encode(scene(96, 64))
-"""A file that boxes are cut out of."""
-
-
-def fill_bytes_before_markers(data: bytes) -> bytes:
-    for code in range(5):
-        marker = bytes((0xFF, 0xD0 + code))
-        head, tail = data[: offset_of(data, 0xDA)], data[offset_of(data, 0xDA) :]
-        data = head + tail.replace(marker, b"\xff\xff" + marker)
-    return data
-
-
 @pytest.mark.parametrize(
     ("data", "is_cut"),
     [
         (READY, True),
         (with_segment(READY, 0xE5, b"\xff\xd0\xff\xd9\xff\xda" * 9), True),
-        (fill_bytes_before_markers(READY), True),
+        (re.sub(b"\xff([\xd0-\xd7])", b"\xff\xff\xff\\1", READY), True),
         (READY + b"trailing", False),
         (encode(scene(96, 64), interval=0), False),
         (encode(scene(96, 64), interval=3), False),
-        (encode(scene(96, 64), interval=8), False),
         (encoded(scene(96, 64), "JPEG", progressive=True, restart_marker_rows=1), False),
-        (encoded(scene(96, 64), "JPEG", restart_marker_rows=1), True),
     ],
-    ids=["plain", "APP5", "fill", "trailing", "none", "3", "8", "progressive", "Pillow"],
+    ids=["plain", "APP5", "fill", "trailing", "none", "3", "progressive"],
 )
 def test_only_files_of_the_right_build_are_cut(data: bytes, is_cut: bool) -> None:
     """The library is handed a small JPEG, of the needed rows only; other files are decoded whole: all exact."""
     seen: list[Pixels] = []
 
-    def decode(data: jpeg.Data, **options: object) -> Pixels:
+    def decode(data: jpeg.Data, **options: Any) -> Pixels:
         seen.append(pillow(bytes(data)))
-        return jpeg.decoder().decode(data, **options)  # type: ignore[arg-type]
+        return jpeg.decoder().decode(data, **options)
 
     np.testing.assert_array_equal(region.decode_box(decode, data, (40, 8, 20, 40)), jpeg.decode(data)[40:60, 8:48])
     assert [one.shape for one in seen] == [(32 if is_cut else 96, 64, 3)]
     assert (cut_both_ways(data) > 0) == is_cut
 
 
-def test_damage_in_the_needed_rows_is_found() -> None:
-    """A box over a damaged row raises, though the rows are cut from their file."""
+def test_boxes_that_cannot_be_had_are_refused() -> None:
+    """Empty, negative or too large ones; and over a damaged row, though the rows are cut from their file."""
+    for box in ((0, 0, 0, 5), (0, 0, 5, 0), (-1, 0, 5, 5), (0, -1, 5, 5), (30, 0, 4, 5), (0, 40, 5, 8)):
+        with pytest.raises(UsageError, match="33 x 47"):
+            jpeg.decode(encode(scene(33, 47)), box=box)
     data = encode(scene(256, 64), "444")
     start = data.index(b"\xff\xd3", offset_of(data, 0xDA)) + 2
-    damaged = data[: start + 20] + b"\xff\x00" * 20 + data[start + 60 :]
-    with pytest.raises(DecodeError, match="corrupt"):
-        jpeg.decode(damaged, box=(30, 0, 20, 64))
-    with pytest.raises(DecodeError, match="truncated"):
-        jpeg.decode(data[:-50], box=(30, 0, 20, 64))
+    for damaged, words in (
+        (data[: start + 20] + b"\xff\x00" * 20 + data[start + 60 :], "corrupt"),
+        (data[:-50], "trunc"),
+    ):
+        with pytest.raises(DecodeError, match=words):
+            jpeg.decode(damaged, box=(30, 0, 20, 64))
 
 
 LIES = ["swapped", "lost", "twice", "unmarked", "ends", "cut", "height", "width", "interval", "sampling"]
@@ -627,7 +443,7 @@ def lies(data: bytes, kind: str, k: int) -> bytes:
     }[kind] + (data[after + 2 :] if kind == "swapped" else b"")
 
 
-@settings(max_examples=tries(300), deadline=None)
+@settings(max_examples=tries(300))
 @given(boxes(), subsamplings, st.sampled_from(LIES), st.integers(0, 40))
 def test_lying_files_give_right_pixels_or_an_error(
     case: tuple[tuple[int, int], jpeg.Box], subsampling: str, kind: str, k: int
@@ -653,84 +469,69 @@ def test_lying_files_give_right_pixels_or_an_error(
         np.testing.assert_array_equal(part[:kept], jpeg.decode(intact)[y : y + kept, x : x + w])
 
 
-@settings(max_examples=tries(120), deadline=None)
-@given(subsamplings, st.sampled_from(LIES) | st.none(), st.integers(0, 8), st.data())
-def test_the_core_cuts_files_as_python_does(subsampling: str, lie: str | None, k: int, data: st.DataObject) -> None:
-    """Files that lie in any way, and those with bytes overwritten, removed or put in anywhere, markers among them."""
-    file = encode(scene(70, 40), subsampling)
-    for _ in range(0 if lie else data.draw(st.integers(0, 3))):
-        at = data.draw(st.integers(0, len(file)))
-        junk = data.draw(st.lists(st.sampled_from([0x00, 0xFF, 0xD0, 0xD1, 0xD3, 0xD9, 0x42]), max_size=4))
-        file = file[:at] + bytes(junk) + file[at + data.draw(st.integers(0, 6)) :]
-    cut_both_ways(lies(file, lie, k) if lie else file)
+@pytest.fixture
+def fresh_choice() -> Iterator[Callable[[], jpeg.JpegDecoder]]:
+    """Chooses anew."""
+
+    def choose() -> jpeg.JpegDecoder:
+        choice.decoder.cache_clear()
+        choice.open_backend.cache_clear()
+        return jpeg.decoder()
+
+    yield choose
+    choice.decoder.cache_clear()
+    choice.open_backend.cache_clear()
+
+
+def test_the_first_that_works_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, fresh_choice: Callable[[], jpeg.JpegDecoder]
+) -> None:
+    """simplejpeg, or the next one, or the one in RAWPACK_JPEG; where none works, an error says what to install."""
+    monkeypatch.delenv("RAWPACK_JPEG", raising=False)
+    assert fresh_choice().name == "simplejpeg"
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    if "turbojpeg" in WORKING:
+        assert fresh_choice().name == "turbojpeg"
+    monkeypatch.setitem(sys.modules, "turbojpeg", None)
+    with pytest.raises(RawpackError, match=r"pip install simplejpeg.*simplejpeg: .*turbojpeg: "):
+        fresh_choice()
+    for name, words in (
+        ("nvjpeg", r"'nvjpeg'.*simplejpeg, turbojpeg"),
+        ("simplejpeg", "RAWPACK_JPEG=simplejpeg does not work here: .*simplejpeg"),
+    ):
+        monkeypatch.setenv("RAWPACK_JPEG", name)
+        with pytest.raises(RawpackError, match=words):
+            fresh_choice()
+
+
+def header_of(data: bytes) -> object:
+    try:
+        return jpeg.read_header(memoryview(data))
+    except DecodeError as error:
+        return error.reason, error.detail
+
+
+def header_alone(data: bytes, monkeypatch: pytest.MonkeyPatch) -> object:
+    """What a file's header is where no other came before."""
+    with monkeypatch.context() as patch:
+        patch.setattr(header, "_last", (b"", b"", 0, None))
+        return header_of(data)
 
 
 @pytest.mark.parametrize(
-    "box", [(0, 0, 0, 5), (0, 0, 5, 0), (-1, 0, 5, 5), (0, -1, 5, 5), (30, 0, 4, 5), (0, 40, 5, 8)]
+    "options", [{}, {"optimize": True}, {"progressive": True}, {"restart_marker_rows": 1}], ids=str
 )
-def test_boxes_outside_the_image_are_refused(box: jpeg.Box) -> None:
-    """Empty, negative or too large: a UsageError that names the box and the image. Numbers may be numpy's."""
-    data = encode(scene(33, 47))
-    y, x, h, w = np.array([20, 3, 10, 30])
-    np.testing.assert_array_equal(jpeg.decode(data, box=(y, x, h, w)), jpeg.decode(data)[20:30, 3:33])
-    with pytest.raises(UsageError, match="33 x 47"):
-        jpeg.decode(data, box=box)
-
-
-# ---------------------------------------------------------------- arguments, choice
-
-
-def test_nonsense_arguments_are_refused(backend: jpeg.JpegDecoder) -> None:
-    """An unknown colour or scale is a UsageError that lists what there is."""
-    data = encode(scene(20, 20))
-    with pytest.raises(UsageError, match="'rgb', 'gray', 'cmyk'"):
-        backend.decode(data, color="bgr")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="1, 2, 4, 8"):
-        backend.decode(data, scale=3)
-    with pytest.raises(UsageError, match="1, 2, 4, 8"):
-        region.decode_box(backend.decode, data, (0, 0, 1, 1), scale=0)
-
-
-@pytest.fixture
-def fresh_choice() -> Iterator[Callable[[], None]]:
-    """Forgets what was chosen."""
-
-    def forget() -> None:
-        choice.decoder.cache_clear()
-        choice.open_backend.cache_clear()
-
-    forget()
-    yield forget
-    forget()
-
-
-def test_the_first_that_works_is_chosen(monkeypatch: pytest.MonkeyPatch, fresh_choice: Callable[[], None]) -> None:
-    """simplejpeg, or the next one, with the reason; where none works, one error says what to install."""
-    monkeypatch.delenv("RAWPACK_JPEG", raising=False)
-    assert jpeg.decoder().name == "simplejpeg"
-    monkeypatch.setitem(sys.modules, "simplejpeg", None)
-    fresh_choice()
-    assert "simplejpeg" in str(choice.open_backend("simplejpeg"))
-    if "turbojpeg" in WORKING:
-        assert jpeg.decoder().name == "turbojpeg"
-    monkeypatch.setitem(sys.modules, "turbojpeg", None)
-    fresh_choice()
-    with pytest.raises(RawpackError, match=r"pip install simplejpeg.*simplejpeg: .*turbojpeg: "):
-        jpeg.decoder()
-
-
-def test_the_variable_overrides(monkeypatch: pytest.MonkeyPatch, fresh_choice: Callable[[], None]) -> None:
-    """RAWPACK_JPEG names the backend; an unknown or a broken one is an error that says so."""
-    monkeypatch.setenv("RAWPACK_JPEG", "turbojpeg")
-    if "turbojpeg" in WORKING:
-        assert jpeg.decoder().name == "turbojpeg"
-    monkeypatch.setitem(sys.modules, "simplejpeg", None)
-    for name, words in (
-        ("nvjpeg", r"'nvjpeg'.*simplejpeg, turbojpeg"),
-        ("opencv", r"'opencv'.*simplejpeg, turbojpeg"),
-        ("simplejpeg", "RAWPACK_JPEG=simplejpeg does not work here: .*simplejpeg"),
-    ):
-        fresh_choice()
-        monkeypatch.setenv("RAWPACK_JPEG", name)
-        with pytest.raises(RawpackError, match=words):
-            jpeg.decoder()
+def test_a_header_that_is_kept_does_not_change_the_next(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of other codes; and each byte of a header changed in several ways, and the file cut off there."""
+    first, second, *others = [encoded(scene(40, 40, seed), "JPEG", **options) for seed in range(9)]
+    others += [encoded(scene(40, 48), "JPEG", optimize=True), encoded(scene(40, 40), "JPEG", quality=60)]
+    for data in others:
+        assert header_of(data) == header_alone(data, monkeypatch)
+    random = np.random.default_rng(0)
+    for at in range(jpeg.read_header(memoryview(second)).scan_offset + 6):
+        values = [0x00, 0xFF, 0xC4, 0xDA, int(random.integers(256))]
+        for changed in [second[:at], *(second[:at] + bytes([value]) + second[at + 1 :] for value in values)]:
+            header_of(first)
+            assert header_of(changed) == header_alone(changed, monkeypatch), at

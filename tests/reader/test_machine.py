@@ -1,21 +1,26 @@
-"""Facts about the machine, read from made-up /proc and /sys folders and held against the real ones."""
+"""Facts about the machine, read from made-up /proc and /sys folders and held against the real ones; and limits of the
+shell or a batch scheduler, `ulimit`: the error says which one it was."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from running import Packed
 
-from rawpack import Reader, Workers
+from rawpack import RawpackError, Reader, StoreError, WorkerError, Workers
 from rawpack.system import machine
 
 GIB = 1 << 30
 CGROUP2 = "30 23 0:26 {shown} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="limits differ between systems")
 PLAIN_MOUNT = "23 1 254:1 / / rw,relatime shared:1 - ext4 /dev/root rw\n"
 
 
@@ -60,34 +65,30 @@ def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
         ("1600000 100000\n", 16.0, 8),
         ("max 100000\n", None, 8),
         ("nonsense\n", None, 8),
-        ("100000 0\n", None, 8),
     ],
 )
-def test_a_quota_bounds_the_cpus(tmp_path: Path, limit: str, quota: float | None, cpus: int) -> None:
-    """A quota counts as that many CPUs, rounded up, never less than one; "max" and nonsense set no limit."""
+def test_a_quota_bounds_the_cpus(
+    tmp_path: Path, limit: str, quota: float | None, cpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota counts as that many CPUs, rounded up, never less than one; "max" and nonsense set no limit. So does
+    affinity, as taskset sets it."""
     root = v2(tmp_path, "/", {"cpu.max": limit})
     assert machine.cpu_quota(root) == quota
     assert machine.cpus(root) == cpus
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 5, 6}, raising=False)
+    assert machine.cpus(root) == min(3, cpus)
 
 
 def test_the_tightest_group_around_the_process_binds(tmp_path: Path) -> None:
     """The least limit of all groups around the process, also in a container that sees a part of them."""
-    files = {
-        "a/cpu.max": "300000 100000",
-        "a/b c/cpu.max": "400000 100000",
-        "a/b c/d/cpu.max": "max 100000",
-        "other/cpu.max": "100000 100000",
-    }
-    assert machine.cpu_quota(v2(tmp_path / "0", "/a/b c/d", files)) == 3.0
+    files = {"a/cpu.max": "300000 100000", "a/b c/cpu.max": "400000 100000", "a/b c/d/cpu.max": "max 100000"}
+    other = {"other/cpu.max": "100000 100000"}
+    assert machine.cpu_quota(v2(tmp_path / "0", "/a/b c/d", files | other)) == 3.0
     files = {"cpu.max": "600000 100000", "inner/cpu.max": "500000 100000"}
-    assert machine.cpu_quota(v2(tmp_path / "1", "/docker/x", files, shown="/docker/x")) == 6.0
-    assert machine.cpu_quota(v2(tmp_path / "2", "/docker/x/inner", files, shown="/docker/x")) == 5.0
-    assert machine.cpu_quota(v2(tmp_path / "3", "/elsewhere", files, shown="/docker/x")) == 6.0
+    for k, (group, quota) in enumerate((("/docker/x", 6.0), ("/docker/x/inner", 5.0), ("/elsewhere", 6.0)), 1):
+        assert machine.cpu_quota(v2(tmp_path / str(k), group, files, shown="/docker/x")) == quota
     outside = {"../../outside/cpu.max": "100000 100000"}
     assert machine.cpu_quota(v2(tmp_path / "4", "/../../outside", files | outside)) == 6.0
-    mount = CGROUP2.format(shown="/").replace("/sys/fs/cgroup", "/sys/my\\040groups")
-    proc = {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": mount}
-    assert machine.cpu_quota(write(tmp_path / "5", proc | {"sys/my groups/cpu.max": "700000 100000"})) == 7.0
 
 
 @pytest.mark.usefixtures("eight_cpus")
@@ -112,25 +113,6 @@ def test_version_1_groups(tmp_path: Path) -> None:
     assert machine.available_memory_bytes(root) == GIB + GIB // 4
 
 
-@pytest.mark.parametrize("text", ["", "::\n", "x\n", "1 2 3 - cgroup2\n", "1 2 3 / /x - cgroup2 y rw\n", "a - \n"])
-def test_odd_files_set_no_limit(tmp_path: Path, text: str) -> None:
-    """Files that do not read as the kernel writes them are as good as none."""
-    write(tmp_path, {"proc/self/cgroup": text, "proc/self/mountinfo": text, "proc/meminfo": text})
-    assert machine.cpu_quota(tmp_path) is None
-    assert machine.cpus(tmp_path) >= 1
-
-
-def test_affinity_bounds_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Affinity, as taskset sets it, bounds the CPUs; where there is none, the machine's count is taken."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 5, 6}, raising=False)
-    assert machine.cpus(tmp_path) == 3
-    monkeypatch.delattr(os, "sched_getaffinity")
-    assert machine.cpus(tmp_path) == 8
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert machine.cpus(tmp_path) == 1
-
-
 def test_memory_of_a_container(tmp_path: Path) -> None:
     """The least of machine and groups is the limit; cache of files is available, and nothing is negative."""
     files = {
@@ -150,10 +132,14 @@ def test_memory_of_a_container(tmp_path: Path) -> None:
     assert (machine.memory_limit_bytes(bare), machine.available_memory_bytes(bare)) == (4 * GIB, 2 * GIB)
 
 
-def test_a_system_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without /proc, /sys, affinity and sysconf, as on Windows, unknown facts are None and nothing fails."""
+@pytest.mark.parametrize("text", [None, "", "::\n", "1 2 3 - cgroup2\n", "1 2 3 / /x - cgroup2 y rw\n", "a - \n"])
+def test_a_system_that_tells_nothing(tmp_path: Path, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc, /sys, affinity and sysconf, as on Windows, or with files that do not read as the kernel writes
+    them, unknown facts are None and nothing fails."""
     for name in ("sched_getaffinity", "sysconf", "statvfs"):
         monkeypatch.delattr(os, name, raising=False)
+    if text is not None:
+        write(tmp_path, {"proc/self/cgroup": text, "proc/self/mountinfo": text, "proc/meminfo": text})
     for fact in (machine.cpu_quota, machine.memory_limit_bytes, machine.available_memory_bytes, machine.shm_free_bytes):
         assert fact(tmp_path) is None
     facts = machine.describe(tmp_path)
@@ -182,18 +168,9 @@ def test_files_in_memory_take_what_the_container_may_use(tmp_path: Path, version
     assert not machine.is_in_memory(tmp_path, root)
 
 
-def test_description_names_the_cpu(tmp_path: Path) -> None:
-    """The CPU's model comes from the first processor; every fact is a plain value that JSON can hold."""
-    write(tmp_path, {"proc/cpuinfo": "processor\t: 0\nmodel name\t: Example CPU 9000 @ 3GHz\n\nmodel name\t: Other\n"})
-    facts = machine.describe(tmp_path)
-    assert facts["cpu"] == "Example CPU 9000 @ 3GHz"
-    assert facts["python"] == f"{platform.python_implementation()} {platform.python_version()}"
-    assert all(value is None or isinstance(value, str | int | float) for value in facts.values())
-
-
-@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="needs Linux")
-def test_this_machine() -> None:
-    """On Linux all facts but the quota are known, and they agree with one another."""
+@on_linux
+def test_this_machine(tmp_path: Path) -> None:
+    """On Linux all facts but the quota are known, and they agree with one another; the CPU is the first processor."""
     limit, available = machine.memory_limit_bytes(), machine.available_memory_bytes()
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 1 <= machine.cpus() <= (os.cpu_count() or 1)
@@ -202,7 +179,10 @@ def test_this_machine() -> None:
     assert 0 <= available <= pages
     assert limit <= pages
     assert (machine.shm_free_bytes() or 0) > 0 or not Path("/dev/shm").exists()
-    assert platform.release() in str(machine.describe()["os"])
+    write(tmp_path, {"proc/cpuinfo": "processor\t: 0\nmodel name\t: Example CPU 9000 @ 3GHz\n\nmodel name\t: Other\n"})
+    facts = machine.describe(tmp_path)
+    assert facts["cpu"] == "Example CPU 9000 @ 3GHz"
+    assert all(value is None or isinstance(value, str | int | float) for value in facts.values())
 
 
 @pytest.mark.parametrize(
@@ -221,3 +201,46 @@ def test_more_threads_than_memory_feeds_are_not_started(
     monkeypatch.setattr(machine, "cpus", lambda: 32)
     batches = Reader(packed(layout, "--size", 192)).batches(75, workers=asked)
     assert batches._feed.settings.workers == expected
+
+
+@contextmanager
+def limited(name: str, value: int) -> Iterator[None]:
+    """A limit of this process, within the block."""
+    import resource
+
+    number = getattr(resource, name)
+    before, most = resource.getrlimit(number)
+    resource.setrlimit(number, (value, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(number, (before, most))
+
+
+@on_linux
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_a_limit_on_open_files_is_named(reader: Reader, store: Path, backend: Any) -> None:
+    """Where no worker can be started, and where no store can be opened."""
+    workers = Workers(1, backend=backend)
+    next(iter(reader.batches(8, workers=workers)))  # imports what is needed
+    batches = reader.batches(8, workers=workers)
+    for failing, read in ((WorkerError, lambda: next(iter(batches))), (StoreError, lambda: Reader(store))):
+        lowest = os.open(os.devnull, os.O_RDONLY)
+        os.close(lowest)
+        with (
+            limited("RLIMIT_NOFILE", lowest),
+            pytest.raises(failing, match=r"a limit on open files \(ulimit -n\) is too low: raise it"),
+        ):
+            read()
+
+
+@on_linux
+@pytest.mark.parametrize("most", [1 << 10, 1 << 16])
+def test_a_limit_on_file_sizes_is_named(store: Path, most: int) -> None:
+    """Memory that processes share counts as a file."""
+    for read in (
+        lambda: list(Reader(store).batches(24, workers=Workers(1, backend="process"))),
+        lambda: Reader(store, preload=True),
+    ):
+        with limited("RLIMIT_FSIZE", most), pytest.raises(RawpackError, match=r"a limit on file sizes \(ulimit -f\)"):
+            read()

@@ -1,4 +1,5 @@
-"""A function of a whole sample: what it gets and may return, what it draws, and how it stands among other steps.
+"""A function of a whole sample: what it gets and may return, what it draws, and how it stands among other steps; and
+transforms of Albumentations and torchvision as steps, against steps of rawpack that do the same.
 
 Objects are rectangles of one color each on a black image, so that pixels say where boxes, points and outlines must be.
 """
@@ -6,15 +7,19 @@ Objects are rectangles of one color each on a black image, so that pixels say wh
 from __future__ import annotations
 
 import functools
+import random
 import re
+import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
-from rectangles import KINDS, check_alike, frames, objects
+from numpy.testing import assert_allclose, assert_array_equal
+from rectangles import KINDS, check_alike, frames, objects, rectangles
 from rectangles import read as read_fields
 
 import rawpack_packer
@@ -59,9 +64,6 @@ def flip(sample: dict[str, Any]) -> None:
     sample["keypoints"][..., 0] = width - sample["keypoints"][..., 0]
 
 
-# ---------------------------------------------------------------------------------------------- what it gets
-
-
 @pytest.mark.parametrize("workers", WAYS)
 def test_it_gets_all_fields_and_changes_them_in_place(reader: Reader, workers: Any) -> None:
     """Done by hand, a flip is that of the step: of pixels, boxes and all that follows. The store stays as it is."""
@@ -70,55 +72,43 @@ def test_it_gets_all_fields_and_changes_them_in_place(reader: Reader, workers: A
     assert_array_equal([reader[i]["image"] for i in range(COUNT)], before)
 
 
-def test_the_text_that_a_step_chose_is_read(tmp_path: Path) -> None:
-    """Where a step chooses one of several texts, a function sees that one."""
-    captions = [["a", "bb", "ccc"], ["dddd"], ["eeeee", "ffffff"]]
-    rows = [{"image": np.zeros((8, 8, 3), np.uint8), "captions": texts} for texts in captions]
-    rawpack_packer.pack(rows, tmp_path / "s", fields={"captions": "str[?]"}, workers=0)
-    longer = t.SampleLambda(lambda sample: {"length": len(sample["captions"])})
-    samples = read(Reader(tmp_path / "s"), t.OneText("captions"), longer, fields=["image", "captions"], seed=5)
-    assert [len(sample["captions"]) for sample in samples] == [sample["length"] for sample in samples]
-
-
-# ---------------------------------------------------------------------------------------------- what it draws
-
-
 def draw(sample: dict[str, Any], generator: np.random.Generator) -> dict[str, Any]:
     return {"drawn": generator.random(3)}
 
 
 @pytest.mark.parametrize("workers", WAYS)
 def test_what_it_draws_depends_on_seed_epoch_and_sample_alone(reader: Reader, workers: Any) -> None:
-    """Not on workers, batches, order, or what else is done; and it differs from sample to sample and epoch to epoch."""
+    """Not on workers, batches, order, or what else is done, also where an epoch is resumed in its middle; and it
+    differs from sample to sample and epoch to epoch."""
 
     def by_index(*steps: Any, **options: Any) -> dict[int, Any]:
         return {int(sample["index"]): sample["drawn"].tolist() for sample in read(reader, *steps, **options)}
 
     plain = by_index(t.SampleLambda(draw), seed=4)
-    assert by_index(t.SampleLambda(draw), seed=4, workers=workers, batch_size=3, shuffle=True) == plain
-    assert (
-        by_index(t.RandomHorizontalFlip(), t.SampleLambda(draw), t.Normalize(0.5, 0.5), seed=4, workers=workers)
-        == plain
-    )
+    among = [t.RandomHorizontalFlip(), t.SampleLambda(draw), t.Normalize(0.5, 0.5)]
+    assert by_index(*among, seed=4, workers=workers, batch_size=3, shuffle=True) == plain
     assert by_index(t.SampleLambda(draw), seed=5) != plain
     assert len({tuple(drawn) for drawn in plain.values()}) == COUNT
-    batches = reader.batches(COUNT, transform=[t.SampleLambda(draw)], workers=workers, seed=4)
-    epochs = [next(iter(batches))["drawn"] for _ in range(2)]
-    assert_array_equal(epochs[0], np.array(list(plain.values())))
-    assert (epochs[0] != epochs[1]).all()
-
-
-def takes_keyword(sample: dict[str, Any], *, generator: Any) -> dict[str, Any]:
-    return {"drawn": generator.random()}
+    batches, resumed = (
+        reader.batches(3, transform=among, fields=FIELDS, workers=workers, shuffle=True, seed=4) for _ in range(2)
+    )
+    batches.set_epoch(0)
+    iterator = iter(batches)
+    next(iterator)
+    resumed.load_state_dict(batches.state_dict())
+    for batch in resumed:
+        assert_array_equal(batch["drawn"], [plain[row] for row in batch["index"]])
+        assert_array_equal(next(iterator)["drawn"], batch["drawn"])
+    for batch in batches:
+        assert (batch["drawn"] != [plain[row] for row in batch["index"]]).all()
 
 
 @pytest.mark.parametrize(
     ("function", "random"),
     [
-        (lambda sample: {"drawn": 1}, False),
         (lambda sample, other=1: {"drawn": other}, False),
         (lambda sample, generator=None: {"drawn": generator.random()}, True),
-        (takes_keyword, True),
+        (lambda sample, *, generator: {"drawn": generator.random()}, True),
         (functools.partial(lambda sample, rng, size: {"drawn": rng.random() * size}, size=2), True),
     ],
 )
@@ -126,9 +116,6 @@ def test_it_gets_a_generator_if_it_asks_for_one(reader: Reader, function: Any, r
     """By a second parameter that is required, or is called `generator`."""
     drawn = {float(sample["drawn"]) for sample in read(reader, t.SampleLambda(function))}
     assert len(drawn) == (COUNT if random else 1)
-
-
-# ---------------------------------------------------------------------------------------------- shapes
 
 
 def test_shapes_come_from_one_trial_or_from_makes(reader: Reader) -> None:
@@ -140,10 +127,8 @@ def test_shapes_come_from_one_trial_or_from_makes(reader: Reader) -> None:
         return {"image": sample["image"][::2, ::2] / np.float32(255), "mean": float(sample["image"].mean())}
 
     makes: Any = {"image": ((20, 24, 3), "float32"), "mean": ((), float)}
-    tried, declared = (
-        reader.batches(4, fields=["image", "label"], transform=[step], workers=0)
-        for step in (t.SampleLambda(shrink), t.SampleLambda(shrink, makes=makes))
-    )
+    steps = t.SampleLambda(shrink), t.SampleLambda(shrink, makes=makes)
+    tried, declared = (reader.batches(4, fields=["image", "label"], transform=[step], workers=0) for step in steps)
     assert len(calls) == 1
     for first, other in zip(tried, declared, strict=True):
         assert (first["image"].shape[1:], first["image"].dtype, first["mean"].dtype) == ((20, 24, 3), "f4", "f8")
@@ -155,11 +140,10 @@ def test_shapes_come_from_one_trial_or_from_makes(reader: Reader) -> None:
     ("function", "cure"),
     [
         (lambda s: {"image": s["image"][: 9 - s["label"]]}, "makes={'image': ((None, 48, 3), 'uint8')}"),
-        (lambda s: {"image": s["image"] / (1 if s["label"] else np.float32(1))}, "'image': ((40, 48, 3), 'float64')}"),
         (lambda s: {"new": 1} if s["label"] else {}, "makes={'new': ((), 'int64')}"),
         (lambda s: {} if s["label"] else {"new": 1}, "made no 'new', which makes= or the first sample had"),
     ],
-)  # fmt: skip
+)
 def test_a_shape_that_differs_later_names_the_sample_and_the_line(
     reader: Reader, function: Callable[..., Any], cure: str
 ) -> None:
@@ -170,7 +154,8 @@ def test_a_shape_that_differs_later_names_the_sample_and_the_line(
 
 
 def test_samples_of_different_sizes(keep: Reader) -> None:
-    """A function of a store as it is may leave sizes open, if a later step makes one; or make one size itself."""
+    """A function of a store as it is may leave sizes open, if a later step makes one; or make one size itself. In
+    buckets, it gets images of the bucket's size."""
     brighter = t.SampleLambda(lambda sample: {"image": sample["image"] + 1})
     declared = t.SampleLambda(brighter.function, makes={"image": ((None, None, 3), "uint8")})
     tried, noted = (read(keep, step, t.CenterCrop(24), fields=["image"]) for step in (brighter, declared))
@@ -178,25 +163,14 @@ def test_samples_of_different_sizes(keep: Reader) -> None:
     check_alike(tried, noted, ["image"])
     corner = t.SampleLambda(lambda sample: {"image": sample["image"][:8, :9], "mask": sample["mask"][:8, :9]})
     assert {sample["mask"].shape for sample in read(keep, corner, fields=["image", "mask"])} == {(8, 9, 1)}
-    with pytest.raises(UsageError, match="cannot form a batch: end with a size"):
-        read(keep, brighter, fields=["image"])
-    with pytest.raises(UsageError, match="come out of the transform in different sizes"):
-        read(keep, declared, fields=["image"])
-
-
-@pytest.mark.parametrize("ragged", ["list", "pad", 20])
-def test_what_differs_in_length_comes_in_the_form_that_was_asked_for(reader: Reader, ragged: Any) -> None:
-    """As without a function: lists, or arrays with lengths."""
-    made, plain = (
-        reader.batches(4, fields=FIELDS, ragged=ragged, transform=steps, workers=0)
-        for steps in ([t.SampleLambda(lambda s: None)], [])
-    )
-    for batch, other in zip(made, plain, strict=True):
-        assert set(batch) == set(other)
-        for name in batch:
-            assert type(batch[name]) is type(other[name])
-            for value, expected in zip(batch[name], other[name], strict=True):
-                assert_array_equal(value, expected, strict=not isinstance(value, str))
+    for step, words in ((brighter, "cannot form a batch: end with a size"), (declared, "in different sizes")):
+        with pytest.raises(UsageError, match=words):
+            read(keep, step, fields=["image"])
+    note = t.SampleLambda(lambda sample: {"height": sample["image"].shape[0]})
+    sizes = Buckets([(40, 48), (32, 64)])
+    batches = list(keep.batches(2, transform=[note], fields=["image"], image_size=sizes, workers=2))
+    assert {batch["image"].shape[1:3] for batch in batches} == {(40, 48), (32, 64)}
+    assert all((batch["height"] == batch["image"].shape[1]).all() for batch in batches)
 
 
 def test_more_rows_than_there_is_room_for(reader: Reader) -> None:
@@ -206,26 +180,19 @@ def test_more_rows_than_there_is_room_for(reader: Reader) -> None:
         return {"boxes": np.concatenate([sample["boxes"]] * 2)}
 
     fields = ["image", "boxes"]
-    with pytest.raises(
-        WorkerError, match=r"made 4 rows of 'boxes', .* room for 3.*makes={'boxes': \(\(4, 5\), 'float32'"
-    ):
+    with pytest.raises(WorkerError, match=r"4 rows of 'boxes', .* room for 3.*makes={'boxes': \(\(4, 5\), 'float32'"):
         read(reader, t.SampleLambda(double), fields=fields)
     made = t.SampleLambda(double, makes={"boxes": ((6, 5), "float32")})
     assert [len(sample["boxes"]) for sample in read(reader, made, fields=fields)] == [i % 4 * 2 for i in range(COUNT)]
-
-
-# ---------------------------------------------------------------------------------------------- what it returns
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (lambda s: s["image"], "returned ndarray: return a dict"),
-        (lambda s: s.pop("label") and None, "took 'label' out"),
         (lambda s: {"name": "x"}, "made <U1 of 'name': a function can return numbers"),
         (lambda s: {"caption": "other"}, "changed 'caption': texts can be read"),
         (lambda s: {"depth": 1}, "adds 'depth', which the store has: name it in fields="),
-        (lambda s: {"boxes.length": 1}, "a name that batches use for something else"),
         (lambda s: {"image": s["image"][:8]}, "changed the size of 'image' and left 'mask' as it was"),
         (lambda s: {"image": s["image"][:30], "mask": s["mask"][:30]}, "changed the size of 'image' and left 'boxes'"),
         (lambda s: {"boxes": s["boxes"] + np.float32([0, 34, 0, 34, 0])},
@@ -241,24 +208,9 @@ def test_what_no_batch_can_have_is_refused_at_once(reader: Reader, function: Any
         read(reader.select([1, 2]), t.SampleLambda(function))
 
 
-def test_boxes_that_stay_where_they_are(reader: Reader) -> None:
-    """An image that grows at its end moves nothing: a function that says so, by returning them, is believed."""
-
-    def grow(sample: dict[str, Any]) -> dict[str, Any]:
-        larger = {name: np.pad(sample[name], ((0, 8), (0, 0), (0, 0))) for name in ("image", "mask")}
-        return {**larger, "boxes": sample["boxes"]}
-
-    for i, sample in enumerate(read(reader, t.SampleLambda(grow))):
-        assert sample["image"].shape == (48, 48, 3)
-        assert_array_equal(sample["boxes"], reader[i]["boxes"])
-
-
-# ---------------------------------------------------------------------------------------------- among other steps
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_steps_before_between_and_after(reader: Reader, workers: int) -> None:
-    """A crop before it moves boxes too; what comes after works on what it made; two functions follow each other."""
+    """A crop before it moves boxes too; what comes after works on what it made, views and labels too."""
     double = t.SampleLambda(lambda sample: {"image": sample["image"] // 2, "new": np.float32(1)})
     last = [t.Normalize(0.5, 0.5), t.ToCHW()]
     add = t.Lambda(lambda new: new + 1, field="new")
@@ -268,13 +220,8 @@ def test_steps_before_between_and_after(reader: Reader, workers: int) -> None:
     assert {float(sample["new"]) for sample in samples} == {1.0}
     sized = read(reader, image_size=(20, 30))
     check_alike(read(reader, t.SampleLambda(lambda s: None), image_size=(20, 30)), sized, FIELDS)
-
-
-def test_steps_of_batches_and_views(reader: Reader) -> None:
-    """They come after it: views of what it made, labels of a batch."""
-    steps = [t.SampleLambda(draw), t.Views(2, [t.CenterCrop(16), t.RandomHorizontalFlip(0.5)]), t.OneHot(3)]
-    samples = read(reader, *steps, fields=["image", "mask", "label"], workers=2)
-    for sample in samples:
+    views = [t.SampleLambda(draw), t.Views(2, [t.CenterCrop(16), t.RandomHorizontalFlip(0.5)]), t.OneHot(3)]
+    for sample in read(reader, *views, fields=["image", "mask", "label"], workers=workers):
         assert sample["image"].shape == (2, 16, 16, 3)
         assert_array_equal(sample["image"][..., :1], sample["mask"])
         assert sample["label"].sum() == 1
@@ -282,45 +229,17 @@ def test_steps_of_batches_and_views(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "fields", "message"),
+    ("steps", "options", "message"),
     [
-        ([t.Views(2, [t.CenterCrop(16)]), t.SampleLambda(draw)], FIELDS, "comes after Views.*put it before"),
-        ([t.MixUp(), t.SampleLambda(draw)], FIELDS, "comes after MixUp.*put it before|works on whole batches"),
-        (
-            [t.SampleLambda(draw), t.RandomHorizontalFlip()],
-            FIELDS,
-            "moves the pixels of 'image' .*'boxes' cannot follow",
-        ),
-        ([t.SampleLambda(draw), t.MixUp()], FIELDS, "cannot change"),
-        ([t.SampleLambda(draw)], ["boxes"], "needs the image of 'boxes': name 'image' in fields= too"),
+        ([t.Views(2, [t.CenterCrop(16)]), t.SampleLambda(draw)], {}, "comes after Views.*put it before"),
+        ([t.MixUp(), t.SampleLambda(draw)], {}, "comes after MixUp.*put it before|works on whole batches"),
+        ([t.SampleLambda(draw), t.RandomHorizontalFlip()], {}, "moves the pixels of 'image' .*'boxes' cannot follow"),
+        ([t.SampleLambda(draw)], {"fields": ["boxes"]}, "needs the image of 'boxes': name 'image' in fields= too"),
     ],
 )
-def test_where_it_cannot_stand(reader: Reader, steps: list[Any], fields: list[str], message: str) -> None:
+def test_where_it_cannot_stand(reader: Reader, steps: list[Any], options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        read(reader, *steps, fields=fields)
-
-
-def test_what_it_is_not_for(tmp_path: Path) -> None:
-    """Views, what is no function, and files in place of pixels."""
-    with pytest.raises(UsageError, match="works on whole samples: put it before Views"):
-        t.Views(2, [t.SampleLambda(draw)])
-    with pytest.raises(UsageError, match="needs a function of a dict"):
-        t.SampleLambda(3)  # type: ignore[arg-type]
-    rawpack_packer.pack([objects(0)], tmp_path / "s", fields=KINDS, format="lmdb", workers=0)
-    with pytest.raises(UsageError, match="needs pixels, and decode= gives"):
-        read(Reader(tmp_path / "s"), t.SampleLambda(draw), fields=["image"], decode=False)
-
-
-def test_batches_of_several_sizes(keep: Reader) -> None:
-    """In buckets, it is tried once for each size, and gets images of the bucket's."""
-
-    def note(sample: dict[str, Any]) -> dict[str, Any]:
-        return {"height": sample["image"].shape[0]}
-
-    options: dict[str, Any] = {"fields": ["image"], "image_size": Buckets([(40, 48), (32, 64)]), "workers": 2}
-    batches = list(keep.batches(2, transform=[t.SampleLambda(note)], **options))
-    assert {batch["image"].shape[1:3] for batch in batches} == {(40, 48), (32, 64)}
-    assert all((batch["height"] == batch["image"].shape[1]).all() for batch in batches)
+        read(reader, *steps, **options)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -339,6 +258,8 @@ def test_a_clip_is_one_sample(tmp_path: Path, workers: int) -> None:
         assert_array_equal(sample["image"], other["image"][::-1, :, ::-1])
         assert_array_equal(sample["mask"], other["mask"][:, :, ::-1])
     assert len({float(sample["drawn"]) for sample in samples}) == len(samples)
+    flipped = read(clips, t.RandomHorizontalFlip(1.0), fields=fields)
+    check_alike(read(clips, t.Albumentations(StandIn()), fields=fields, workers=workers), flipped, fields)
     offsets = Reader(tmp_path / "s").clips(offsets={"image": [-0.04, 0.0]})
     add = t.SampleLambda(lambda sample: {"frames": len(sample["image"]), "named": int(sample["caption"].split()[1])})
     for i, sample in enumerate(read(offsets, add, fields=["image", "mask", "caption"], workers=workers)):
@@ -347,12 +268,157 @@ def test_a_clip_is_one_sample(tmp_path: Path, workers: int) -> None:
         read(clips, t.SampleLambda(draw), fields=["image", "boxes"])
 
 
-def test_an_epoch_resumes_in_its_middle(reader: Reader) -> None:
-    """With the numbers that it would have drawn."""
-    steps = [t.SampleLambda(draw), t.Normalize(0.5, 0.5)]
-    batches, resumed = (reader.batches(3, fields=FIELDS, transform=steps, shuffle=True, workers=n) for n in (0, 2))
-    iterator = iter(batches)
-    next(iterator)
-    resumed.load_state_dict(batches.state_dict())
-    for batch, other in zip(iterator, resumed, strict=True):
-        assert_array_equal(batch["drawn"], other["drawn"])
+# ---------------------------------------------------------------------------------------------- of other libraries
+
+
+class StandIn:
+    """What a Compose of Albumentations has, and does: a flip by chance, and a cut of 4 pixels at the left. Boxes that
+    are then outside are left out; points are counted from the center of the first pixel."""
+
+    __module__ = "albumentations.core.composition"
+
+    def __init__(self, p: float = 1.0, cut: int = 0, form: str = "pascal_voc", **points: Any) -> None:
+        self.p, self.cut, self.targets, self.threads = p, cut, dict[str, str](), set[int]()
+        points = {"format": "xy", "remove_invisible": False, "label_fields": None, **points}
+        self.processors = {
+            "bboxes": SimpleNamespace(params=SimpleNamespace(format=form, label_fields=["class_name"])),
+            "keypoints": SimpleNamespace(params=SimpleNamespace(**points)),
+        }
+
+    def add_targets(self, targets: dict[str, str]) -> None:
+        self.targets |= targets
+
+    def set_random_state(self, generator: np.random.Generator, python: random.Random) -> None:
+        self.generator, self.python = generator, python
+
+    def __call__(self, **data: Any) -> dict[str, Any]:
+        self.threads.add(threading.get_ident())
+        assert len(self.threads) == 1, "one copy for each thread"
+        flips, made = self.generator.random() < self.p / 2 + self.python.random() * self.p / 2, dict(data)
+        width = data.get("image", data.get("images")).shape[-2]
+        for name, value in data.items():
+            if {name, self.targets.get(name)} & {"image", "mask", "images", "masks"}:
+                made[name] = (value[..., ::-1, :] if flips else value)[..., self.cut :, :]
+        if "bboxes" in data:
+            assert len(data["class_name"]) == len(data["bboxes"])
+            boxes = data["bboxes"].copy()
+            boxes[:, [0, 2]] = width - boxes[:, [2, 0]] if flips else boxes[:, [0, 2]]
+            boxes[:, [0, 2]] = np.maximum(boxes[:, [0, 2]] - self.cut, 0)
+            made["bboxes"] = boxes[boxes[:, 2] > boxes[:, 0]][::-1]
+        if "keypoints" in data:
+            points = data["keypoints"].copy()
+            points[:, 0] = width - 1 - points[:, 0] if flips else points[:, 0]
+            made["keypoints"] = points - (self.cut, 0)
+        return made
+
+
+@pytest.mark.parametrize("workers", WAYS)
+def test_everything_moves_by_the_role_that_the_store_knows(reader: Reader, workers: Any) -> None:
+    """Images, masks, boxes, keypoints with left and right swapped, and outlines, as by the step that does the same."""
+    fields = [*FIELDS, "depth"]
+    made = read(reader, t.Albumentations(StandIn()), workers=workers, fields=fields)
+    check_alike(made, read(reader, t.RandomHorizontalFlip(1.0), fields=fields), fields)
+
+
+def test_what_belongs_to_a_box_leaves_with_it(reader: Reader) -> None:
+    """Boxes that are in the columns that are cut away are gone, with all that is theirs."""
+    cut, seen = 15, set[int]()
+    cuts = read(reader, t.Albumentations(StandIn(p=0, cut=cut)))
+    for i, (made, whole) in enumerate(zip(cuts, read(reader), strict=True)):
+        kept = [k for k, box in enumerate(rectangles(i)) if box[2] > cut]
+        assert made["number"].tolist() == [10 * i + k for k in kept]
+        assert_allclose(made["boxes"][:, [0, 2]], np.maximum(whole["boxes"][kept][:, [0, 2]] - cut, 0))
+        assert set(made["polygons"][:, 2]) == set(range(len(kept)))
+        assert len(made["keypoints"]) == len(kept)
+        assert_array_equal(made["image"], whole["image"][:, cut:])
+        assert_array_equal(made["mask"], whole["mask"][:, cut:])
+        seen.add(len(kept) - len(rectangles(i)))
+    assert len(seen) > 2
+
+
+def test_its_numbers_depend_on_the_sample_alone(reader: Reader) -> None:
+    """Not on workers or batches. The object itself stays as it was."""
+    compose = StandIn(p=0.5)
+    step = t.Albumentations(compose)
+    alone = read(reader, step)
+    for options in ({"workers": 2}, {"workers": Workers(2, backend="thread")}, {"batch_size": 3, "shuffle": True}):
+        made = sorted(read(reader, step, **options), key=lambda sample: int(sample["index"]))
+        check_alike(made, alone, FIELDS)
+    flipped = [not np.array_equal(*pair) for pair in zip(images(alone), images(read(reader)), strict=True)]
+    assert 0 < sum(flipped) < COUNT
+    assert not hasattr(compose, "generator")
+
+
+def images(samples: list[dict[str, Any]]) -> list[Any]:
+    return [sample["image"] for sample in samples]
+
+
+def test_seeds_by_call(reader: Reader) -> None:
+    """AlbumentationsX takes the seed of each call."""
+
+    class ByCall(StandIn):
+        def __call__(self, *, invocation_seed: int | None = None, **data: Any) -> dict[str, Any]:
+            return data | {"image": np.full_like(data["image"], (invocation_seed or 0) % 251)}
+
+    step, fields = t.Albumentations(ByCall()), ["image"]
+    first, again, other = (
+        images(read(reader, step, fields=fields, seed=seed, workers=workers))
+        for seed, workers in ((7, 0), (7, 2), (8, 0))
+    )
+    assert_array_equal(first, again)
+    assert len(np.unique(first)) > COUNT // 2
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("compose", "message"),
+    [
+        (StandIn(form="coco"), r"has to move 'boxes'.*BboxParams\(\"pascal_voc\"\)"),
+        (StandIn(format="yx"), r"has to move 'polygons'.*KeypointParams\(\"xy\", remove_invisible=False\)"),
+        (StandIn(remove_invisible=True), "remove_invisible=False"),
+    ],
+)
+def test_a_compose_that_cannot_move_what_the_batch_has(reader: Reader, compose: Any, message: str) -> None:
+    """It is refused, but for a batch that has only what it moves."""
+    with pytest.raises(UsageError, match=message):
+        read(reader, t.Albumentations(compose))
+    compose.processors.clear()
+    with pytest.raises(UsageError, match="has to move"):
+        read(reader, t.Albumentations(compose))
+    read(reader, t.Albumentations(compose), fields=["image", "mask", "depth"])
+
+
+@pytest.mark.skipif(find_spec("albumentations") is None, reason="Albumentations is not installed")
+@pytest.mark.parametrize("workers", [2, Workers(2, backend="thread")])
+def test_albumentations_itself(reader: Reader, workers: Any) -> None:
+    """A flip and a crop of its own, and a chain with numbers that do not depend on workers."""
+    import albumentations
+
+    def composed(*steps: Any) -> t.Albumentations:
+        boxes = albumentations.BboxParams("pascal_voc", label_fields=["class_name"])
+        points = albumentations.KeypointParams("xy", remove_invisible=False)
+        return t.Albumentations(albumentations.Compose(steps, bbox_params=boxes, keypoint_params=points))
+
+    flip = composed(albumentations.HorizontalFlip(p=1))
+    check_alike(read(reader, flip, workers=workers), read(reader, t.RandomHorizontalFlip(1.0)), FIELDS)
+    others = [name for name in FIELDS if name != "polygons"]
+    check_alike(read(reader, composed(albumentations.CenterCrop(30, 30))), read(reader, t.CenterCrop(30)), others)
+    chain = composed(albumentations.RandomCrop(30, 30), albumentations.Affine(rotate=(-20, 20), p=1))
+    check_alike(read(reader, chain, workers=workers), read(reader, chain), FIELDS)
+
+
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed")
+@pytest.mark.parametrize("workers", [2, Workers(2, backend="thread")])
+def test_torchvision_itself(reader: Reader, workers: Any) -> None:
+    """Its boxes leave with their numbers; a chain does not depend on workers."""
+    from torchvision.transforms import v2
+
+    fields = ["image", "mask", "depth", "boxes", "number"]
+    flip = t.Torchvision(v2.RandomHorizontalFlip(p=1))
+    check_alike(read(reader, flip, fields=fields), read(reader, t.RandomHorizontalFlip(1.0), fields=fields), fields)
+    chain = t.Torchvision(v2.Compose([v2.RandomCrop(30), v2.RandomHorizontalFlip(), v2.SanitizeBoundingBoxes()]))
+    made = read(reader, chain, fields=fields, workers=workers)
+    check_alike(made, read(reader, chain, fields=fields), fields)
+    assert made[0]["image"].shape == (30, 30, 3)
+    with pytest.raises(UsageError, match="cannot move 'polygons'"):
+        read(reader, chain)

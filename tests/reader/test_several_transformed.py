@@ -93,53 +93,23 @@ def batches(store: Path, transform: list[Any] | None = None, **options: Any) -> 
 ALIGNED = ["image", "big", "depth", "gray", "mask", "boxes", "label"]
 
 
-@pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
-def test_all_images_masks_and_boxes_of_a_sample_move_alike(packed: Callable[..., Path], keep: bool) -> None:
-    """Crops, padding and flips: also of an image that is four times as large, and of samples that differ in size."""
-    for steps in (
-        [t.CenterCrop(31)],
-        [t.CenterCrop((70, 33))],
-        [t.RandomCrop((40, 50), padding=(7, 3), pad_if_needed=True), t.RandomHorizontalFlip()],
-        [t.RandomCrop(8, padding=12)],
-        [t.RandomVerticalFlip(), t.RandomHorizontalFlip(), t.CenterCrop(20), t.RandomCrop(11)],
-    ):
-        seen = 0
-        for batch in batches(packed(keep=keep), steps, fields=ALIGNED):
-            agree(batch)
-            seen += sum(map(len, batch["boxes"]))
-        assert seen
-
-
-def test_the_image_is_the_same_whatever_is_beside_it(packed: Callable[..., Path]) -> None:
-    """Fields of the same size, in any order: the image gets the very pixels that it gets alone."""
-    steps = [t.RandomResizedCrop(20), t.ColorJitter(0.3), t.RandomHorizontalFlip(), t.RandomErasing(0.7)]
-    alone = batches(packed(), steps, fields=["image", "label"])
-    for beside in (["depth", "image"], ["mask", "gray", "image"]):
-        for batch, wanted in zip(batches(packed(), steps, fields=beside), alone, strict=True):
-            np.testing.assert_array_equal(batch["image"], wanted["image"])
-
-
 def test_boxes_of_the_larger_image_move_with_it(tmp_path: Path) -> None:
     """What is drawn in the pixels of the smaller one moves them too, also where only that one is in the batch."""
     made = []
     for one in (sample(i, times=2) for i in range(12)):
         boxes = one["boxes"] * np.float32([2, 2, 2, 2, 1])
-        made.append({"image": one["big"], "small": one["image"], "boxes": boxes, "label": 0})
-    fields = {"small": "image", "boxes": "xyxy"}
-    rawpack_packer.pack(made, tmp_path / "s", size="keep", fields=fields)  # type: ignore[arg-type]
+        made.append({"image": one["big"], "small": one["image"], "boxes": boxes})
+    rawpack_packer.pack(made, tmp_path / "s", size="keep", fields={"small": "image", "boxes": "xyxy"})
     steps = [t.RandomCrop((50, 60), padding=6), t.RandomHorizontalFlip()]
-    seen = 0
-    beside = batches(tmp_path / "s", steps, fields=["small", "boxes"])
-    for batch, other in zip(batches(tmp_path / "s", steps, fields=["image", "small", "boxes"]), beside, strict=True):
-        np.testing.assert_array_equal(batch["image"], repeated(batch["small"], 2))
-        np.testing.assert_array_equal(batch["small"], other["small"])
-        for image, boxes, same in zip(batch["image"], batch["boxes"], other["boxes"], strict=True):
-            np.testing.assert_array_equal(boxes, same)
-            for left, top, right, bottom, _ in boxes.astype(int):
-                places = image[top:bottom, left:right, :2].reshape(-1, 2) - 1
-                assert {*map(tuple, places)} <= {(20, 20), (30, 11)}
-                seen += 1
-    assert seen
+    (batch,), (beside,) = (
+        batches(tmp_path / "s", steps, batch_size=12, fields=[*names, "small", "boxes"]) for names in ([], ["image"])
+    )
+    np.testing.assert_array_equal(beside["image"], repeated(batch["small"], 2))
+    assert sum(map(len, batch["boxes"]))
+    for image, boxes, same in zip(beside["image"], beside["boxes"], batch["boxes"], strict=True):
+        np.testing.assert_array_equal(boxes, same)
+        for left, top, right, bottom, _ in boxes.astype(int):
+            assert {*map(tuple, image[top:bottom, left:right, :2].reshape(-1, 2) - 1)} <= {(20, 20), (30, 11)}
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
@@ -147,7 +117,6 @@ def test_an_image_beside_boxes_is_made_as_if_theirs_were_in_the_batch(packed: Ca
     """Also where it is several times as large, and the only image."""
     for steps in (
         [t.RandomCrop(12, padding=3)],
-        [t.CenterCrop(20)],
         [t.Resize((20, 24)), t.RandomHorizontalFlip()],
         [t.RandomResizedCrop(16), t.ToCHW()],
         [t.Fit(16), t.RandomCrop(12)],
@@ -158,9 +127,6 @@ def test_an_image_beside_boxes_is_made_as_if_theirs_were_in_the_batch(packed: Ca
                 np.testing.assert_array_equal(batch[name], wanted[name])
                 for boxes, same in zip(batch["boxes"], wanted["boxes"], strict=True):
                     np.testing.assert_array_equal(boxes, same)
-
-
-# ---------------------------------------------------------------------------------------------- resized
 
 
 class Spied(t.RandomResizedCrop):
@@ -195,30 +161,20 @@ def test_a_resized_crop_is_of_the_same_box_in_each(packed: Callable[..., Path], 
 
 
 def test_a_size_is_that_of_the_field_image() -> None:
-    """A pair of 1:4 leaves 96 as 96 and 384, and one of 4:1 as 96 and 24."""
-    steps = [
-        t.RandomResizedCrop(96),
-        t.RandomCrop(48, padding=4),
-        t.Resize(24),
-        t.Fit((12, 20)),
-        t.RandomHorizontalFlip(),
-    ]
+    """A pair of 1:4 leaves 96 as 96 and 384, and one of 4:1 as 96 and 24; a size that is then no whole number of pixels
+    is refused, but flips do not care."""
+    crop, last = t.RandomResizedCrop(96), [t.Resize(24), t.Fit((12, 20)), t.RandomHorizontalFlip()]
     for image, target, wanted in ((128, 512, (48, 80)), (512, 128, (3, 5))):
         fields = {
             name: Field(kind="image", dtype="uint8", shape=(side, side, 3))
-            for name, side in (("image", image), ("target", target))
+            for name, side in (("target", target), ("image", image))
         }
-        results = plan_pipeline(steps, fields, ["target", "image"]).results
+        results = plan_pipeline([crop, t.RandomCrop(48, padding=4), *last], fields, ["target", "image"]).results
         assert {name: spec.shape[:2] for name, spec in results.items()} == {"image": (12, 20), "target": wanted}
-
-
-@pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
-def test_what_is_resized_and_cut_shows_the_same(packed: Callable[..., Path], keep: bool) -> None:
-    """Also where the small image's size is rounded: the large one shows its repeated pixels, up to rounding."""
-    for steps in ([t.Resize(23), t.CenterCrop(19)], [t.Fit((20, 17))], [t.Resize(25, max_size=29), t.CenterCrop(9)]):
-        for batch in batches(packed(keep=keep), steps, fields=["image", "big"]):
-            small = cv2.resize(batch["big"][0], batch["image"].shape[2:0:-1], interpolation=cv2.INTER_AREA)
-            assert np.abs(small.astype(int) - batch["image"][0]).max() <= 1
+    for step in (t.CenterCrop(18), t.Resize(18), t.Fit(18), t.RandomResizedCrop(18), t.RandomCrop(16, padding=3)):
+        with pytest.raises(UsageError, match=r"4 times as large as 'target': .*no whole number of pixels"):
+            plan_pipeline([step], fields, ["image", "target"])
+    plan_pipeline([t.RandomHorizontalFlip(), t.ToCHW()], fields, list(fields))
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
@@ -240,19 +196,15 @@ def test_buckets_go_by_the_image(packed: Callable[..., Path]) -> None:
         assert batch["big"].shape[1:3] == tuple(TIMES * side for side in batch["image"].shape[1:3])
     by_field = batches(store, image_size={"image": buckets, "big": 16}, fields=["image", "big"])
     assert {batch["big"].shape[1:3] for batch in by_field} == {(16, 16)}
-    with pytest.raises(UsageError, match="come out of the transform in different sizes"):
-        batches(store, image_size={"image": 20}, fields=["image", "big"])
-    with pytest.raises(UsageError, match="Buckets for 'big': they are for 'image'"):
-        batches(store, image_size={"big": Buckets([20])})
     unchanged = sizes(batches(packed(), image_size={"big": 20}, fields=["image", "big", "mask"]))
     assert unchanged == {"image": SIZE, "mask": SIZE, "big": (20, 20)}
+    for image_size, words in (({"image": 20}, "in different sizes"), ({"big": buckets}, "Buckets for 'big'")):
+        with pytest.raises(UsageError, match=words):
+            batches(store, image_size=image_size, fields=["image", "big"])
 
 
 def sizes(found: list[Arrays]) -> dict[str, tuple[int, ...]]:
     return {name: one.shape[1:3] for name, one in found[0].items() if one.ndim == 4}
-
-
-# ---------------------------------------------------------------------------------------------- colors
 
 
 def test_colors_are_changed_of_color_images_alone(packed: Callable[..., Path]) -> None:
@@ -269,26 +221,18 @@ def test_colors_are_changed_of_color_images_alone(packed: Callable[..., Path]) -
                 np.testing.assert_array_equal(batch[name][k], stored[int(row)][name])
     named = batches(packed(), [t.Normalize(0.5, 0.5, fields=["gray"])], fields=ALIGNED)[0]  # type: ignore[arg-type]
     assert [named[name].dtype for name in ("image", "gray", "depth")] == ["uint8", "float32", "uint16"]
-    floats = batches(packed(), [t.ConvertImageDtype(), t.ToCHW()], fields=["gray", "image", "mask"])[0]
-    assert [(floats[name].dtype, floats[name].shape[1]) for name in ("gray", "image", "mask")] == [
-        ("float32", 1), ("float32", 3), ("uint8", 1)
-    ]  # fmt: skip
 
 
 def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -> None:
-    """A gray image beside one of colors goes along as its mask does, and so does a larger one."""
+    """A gray image beside one of colors goes along as its mask does, and a larger one by as many times more."""
     moved = 0
     for batch in batches(packed(), [t.RandAugment(3, 20)], fields=["image", "gray", "mask"]):
         np.testing.assert_array_equal(batch["gray"], batch["mask"])
         moved += int((batch["gray"] == 0).any(axis=(1, 2, 3)).sum())
     assert 0 < moved < COUNT
-    step, image = t.RandAugment(), sample(0)["image"]
-    drawn = [("TranslateX", 5.0), ("TranslateY", -3.0)]
+    step, image, drawn = t.RandAugment(), sample(0)["image"], [("TranslateX", 5.0), ("TranslateY", -3.0)]
     large = step.apply(repeated(image), step.magnified(drawn, TIMES))
     np.testing.assert_array_equal(large, repeated(step.apply(image, drawn)))
-
-
-# ---------------------------------------------------------------------------------------------- which fields
 
 
 def test_fields_of_a_step_are_those_that_it_is_for(packed: Callable[..., Path]) -> None:
@@ -296,13 +240,11 @@ def test_fields_of_a_step_are_those_that_it_is_for(packed: Callable[..., Path]) 
     steps = [t.Resize((12, 14), "nearest", fields=["big"]), t.CenterCrop((12, 14), fields=["image"])]
     found = batches(packed(), [*steps, t.RandomCrop(10)], fields=["image", "big"])
     assert sizes(found) == {"image": (10, 10), "big": (10, 10)}
-    only = batches(packed(), [t.RandomCrop(20, fields=["depth"])], fields=["image", "depth"])
-    assert sizes(only) == {"image": SIZE, "depth": (20, 20)}
-    apart = batches(
-        packed(), [t.RandomCrop(20, fields=["depth"]), t.RandomCrop(20, fields=["gray"])], fields=["depth", "gray"]
-    )
-    y, x = apart[0]["depth"] // 256, apart[0]["depth"] % 256 - 1
-    assert not np.array_equal(apart[0]["gray"], y % 12 * 16 + x % 16 + 1)
+    apart = [t.RandomCrop(20, fields=["depth"]), t.RandomCrop(20, fields=["gray"])]
+    (batch, *_) = batches(packed(), apart, fields=["image", "depth", "gray"])
+    assert sizes([batch]) == {"image": SIZE, "depth": (20, 20), "gray": (20, 20)}
+    y, x = batch["depth"] // 256, batch["depth"] % 256 - 1
+    assert not np.array_equal(batch["gray"], y % 12 * 16 + x % 16 + 1)
 
 
 class OwnCrop(t.CropStep):
@@ -311,11 +253,8 @@ class OwnCrop(t.CropStep):
     def makes(self, spec: t.Spec) -> t.Spec:
         return spec.sized(8, 8)
 
-    def draw(self, random: t.Random, height: int, width: int) -> tuple[int, int]:
-        return random.integer(height - 7), random.integer(width - 7)
-
     def box(self, drawn: Any) -> Any:
-        return (*drawn, 8, 8)
+        return (0, 0, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +262,6 @@ class OwnCrop(t.CropStep):
     [
         ([t.RandomCrop(18, fields=["target"])], ["image"], "the batch has no field 'target', only image"),
         ([t.RandomCrop(18, fields=["image"])], ["image", "mask"], "would leave 'mask' behind"),
-        ([t.RandomCrop(18, fields=["mask"])], ["image", "mask"], "would leave 'image' behind"),
         ([t.CenterCrop(20, fields=["image"]), t.RandomCrop(18)], ["image", "depth"],
          r"'depth' is 48x56 and 'image' 20x20 .*fields= of the step.*image_size= by field.*fields= of batches"),
         ([OwnCrop()], ["image", "big"], "'big' is 4 times as large as 'image': .*scaled.*magnified"),
@@ -341,77 +279,30 @@ def test_what_does_not_fit_is_refused(
         batches(packed(), steps, fields=fields)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: t.RandomCrop(18, fields="image"), r"fields='image' must be a list of names, such as \['image'\]"),
-        (lambda: t.Views(2, "crop"), "needs a list of steps on samples"),  # type: ignore[arg-type]
-        (lambda: t.Views(2, [t.MixUp()]), "needs a list of steps on samples"),  # type: ignore[list-item]
-        (lambda: t.Views(2, [t.Views(2, [])]), "needs a list of steps on samples"),
-        (lambda: t.Views(2, [t.RandomCrop]), "is a class, not a step"),  # type: ignore[list-item]
-    ],
-)
-def test_what_is_no_list_is_refused(make: Callable[[], Any], message: str) -> None:
-    """Of fields, or of steps that views can have."""
-    with pytest.raises(UsageError, match=message):
-        make()
-
-
-def test_sizes_that_are_no_whole_pixels_are_refused() -> None:
-    """Where `image` is the larger one, its size must be divisible; flips do not care."""
-    fields = {
-        "image": Field(kind="image", dtype="uint8", shape=(64, 64, 3)),
-        "small": Field(kind="image", dtype="uint8", shape=(16, 16, 3)),
-        "odd": Field(kind="image", dtype="uint8", shape=(24, 16, 3)),
-    }
-    for step in (t.CenterCrop(18), t.Resize(18), t.Fit(18), t.RandomResizedCrop(18), t.RandomCrop(16, padding=3)):
-        with pytest.raises(UsageError, match=r"4 times as large as 'small': .*no whole number of pixels"):
-            plan_pipeline([step], fields, ["image", "small"])
-    with pytest.raises(UsageError, match="'odd' is 24x16 and 'small' 16x16"):
-        plan_pipeline([t.RandomCrop(16)], fields, ["image", "small", "odd"])
-    plan_pipeline([t.RandomHorizontalFlip(), t.ToCHW(), t.Normalize(0.5, 0.5)], fields, list(fields))  # type: ignore[arg-type]
-
-
 def test_a_sample_whose_images_do_not_fit_is_named(tmp_path: Path) -> None:
     """Where images of a store differ in size, each sample is looked at."""
     made = [sample(i, (40 + i % 3, 44), 2) for i in range(40)]
     made[1]["big"] = made[1]["big"][:60]
     rawpack_packer.pack(made, tmp_path / "s", size="keep", fields=KINDS)  # type: ignore[arg-type]
-    for options in (
-        {"transform": [t.RandomCrop(20)]},
-        {"image_size": 20},
-        {"transform": [t.Fit(20), t.RandomCrop(11)]},
-    ):
+    for steps in ([t.RandomCrop(20)], [t.Fit(20), t.RandomCrop(11)]):
         with pytest.raises(WorkerError, match=r"'big' of sample 1 is 60x88 and 'image' 41x44"):
-            list(Reader(tmp_path / "s").batches(40, workers=0, fields=["image", "big"], **options))  # type: ignore[arg-type]
-
-
-def test_a_function_that_changes_one_image_alone_is_noticed(packed: Callable[..., Path]) -> None:
-    """It makes another size of images than it says, and the mask keeps its own."""
-    for steps in ([lambda one: one[:30], t.RandomCrop(20)], [t.Views(2, [lambda one: one[:30], t.RandomCrop(20)])]):
-        with pytest.raises(WorkerError, match=r"48x56 and 'image' 30x56|declare the result of a function"):
-            batches(packed(), steps, fields=["image", "mask"])
-
-
-# ---------------------------------------------------------------------------------------------- views
+            batches(tmp_path / "s", steps, fields=["image", "big"])
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
 def test_views_are_independent_and_each_agrees(packed: Callable[..., Path], keep: bool) -> None:
     """Each view of a sample is another one, and the same of all its images and masks; whoever makes them."""
     views = [t.Views(3, [t.RandomCrop(22, padding=2), t.RandomHorizontalFlip()])]
-    fields = ALIGNED[:-2]
-    expected = batches(packed(keep=keep), views, fields=fields)
-    for batch in expected:
+    rows = dict[int, Any]()
+    for batch in batches(packed(keep=keep), views, fields=ALIGNED[:-2]):
         assert batch["image"].shape[1:] == (3, 22, 22, 3)
         assert batch["big"].shape[1:] == (3, 88, 88, 3)
         agree(batch)
         assert not any(np.array_equal(one[a], one[b]) for one in batch["image"] for a, b in ((0, 1), (1, 2), (0, 2)))
+        rows |= dict(zip(batch["index"].tolist(), batch["image"], strict=True))
     for way in ({"batch_size": 7, "shuffle": False}, *WAYS.values()):
-        rows = {row: k for batch in expected for row, k in zip(batch["index"], batch["image"], strict=True)}
         for batch in batches(packed(keep=keep), views, fields=["mask", "image"], **way):
-            for row, image in zip(batch["index"], batch["image"], strict=True):
-                np.testing.assert_array_equal(image, rows[row])
+            np.testing.assert_array_equal(batch["image"], [rows[row] for row in batch["index"].tolist()])
 
 
 def test_views_are_made_as_a_transform_makes_images(packed: Callable[..., Path]) -> None:
@@ -426,28 +317,14 @@ def test_views_are_made_as_a_transform_makes_images(packed: Callable[..., Path])
     np.testing.assert_array_equal(batch["mask"], place // 256 % 12 * 16 + place % 256 % 16 + 1)
 
 
-def test_views_are_mixed_view_by_view(packed: Callable[..., Path]) -> None:
-    """CutMix cuts one box out of all views of all images of a sample."""
-    for batch in batches(
-        packed(), [t.Views(2, [t.RandomCrop(20)]), t.CutMix(num_classes=3)], fields=["image", "depth", "label"]
-    ):
-        y, x = batch["image"][..., :1].astype(int) - 1, batch["image"][..., 1:2].astype(int) - 1
-        np.testing.assert_array_equal(batch["depth"], y * 256 + x + 1)
-
-
-# ---------------------------------------------------------------------------------------------- any transform
-
-
 @st.composite
 def transforms(draw: st.DrawFn) -> list[Any]:
     """Steps that leave pixels what they are, each fit for what the ones before it make."""
-    steps, (height, width) = list[Any](), SIZE
+    steps, (height, width) = list[Any](), (40, 44)
     for _ in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from(["center", "random", "padded", "flip", "upside", "erase", "own"]))
+        kind = draw(st.sampled_from(["center", "random", "padded", "flip", "upside", "own"]))
         if kind in ("flip", "upside"):
             steps.append((t.RandomHorizontalFlip if kind == "flip" else t.RandomVerticalFlip)(draw(st.floats(0, 1))))
-        elif kind == "erase":
-            steps.append(t.RandomErasing(1.0, value=0, fields=["image", "big", "depth", "mask"]))
         elif kind == "own":
             steps.append(Mirrored())
         else:
@@ -460,7 +337,7 @@ def transforms(draw: st.DrawFn) -> list[Any]:
                 size = min(size[0], height), min(size[1], width)
                 steps.append(t.RandomCrop(size))
             height, width = size
-    return steps
+    return [*steps, t.CenterCrop(min(40, height, width))]
 
 
 class Mirrored(t.Step):
@@ -478,15 +355,17 @@ class Mirrored(t.Step):
         return t.Move(scale_x=-1.0, shift_x=float(width))
 
 
-@settings(deadline=None, max_examples=2000 if SOAK else 25)
-@given(transforms(), st.integers(1, 5), st.integers(0, 2**32), st.sampled_from([None, 2]))
+@settings(max_examples=2000 if SOAK else 40)
+@given(transforms(), st.sampled_from([1, 2, 3, 4, 5, None]), st.integers(0, 2**32), st.sampled_from([None, 2]))
 def test_any_transform_keeps_them_together(
-    packed: Callable[..., Path], steps: list[Any], times: int, seed: int, views: int | None
+    packed: Callable[..., Path], steps: list[Any], times: int | None, seed: int, views: int | None
 ) -> None:
-    """Whatever is put after each other, for any ratio of sizes, also as views."""
-    reader = Reader(packed(times=times)).select(range(3))
-    names = ["image", "big", "depth", "mask"]
-    transform = steps if views is None else [t.Views(views, steps)]
+    """Images, masks and boxes, whatever is put after each other, for any ratio of sizes, also where samples differ in
+    size, and as views."""
+    reader = Reader(packed(times=times) if times else packed(keep=True)).select(range(3))
+    images = ["image", "big", "depth", "mask"]
+    erased = t.RandomErasing(1.0, value=0, fields=images)
+    transform, names = (steps, ALIGNED) if views is None else ([t.Views(views, [*steps, erased])], images)
     (batch,) = reader.batches(3, transform=transform, fields=names, seed=seed, workers=0)
     assert math.prod(batch["image"].shape) > 0
-    agree(batch, times)
+    agree(batch, times or TIMES)

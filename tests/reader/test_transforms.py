@@ -12,13 +12,16 @@ import cv2
 import numpy as np
 import pytest
 from draws import draws, same_distribution, tries
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from image_corpus import scene
+from image_corpus import Pixels, scene
 from numpy.typing import NDArray
-from PIL import Image, ImageEnhance
+from PIL import Image, ImageEnhance, ImageOps
+from reading import epoch_of
+from running import Packed
 
-from rawpack import UsageError
+import rawpack_packer
+from rawpack import Reader, UsageError
 from rawpack import transforms as t
 from rawpack.transforms.randomness import batch_random, randoms_of
 
@@ -64,82 +67,69 @@ def test_a_samples_numbers_depend_on_nothing_else() -> None:
 # ---------------------------------------------------------------------------------------------- crops
 
 
-def reference_crops(
-    height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], count: int
-) -> list[tuple[int, int, int, int]]:
-    """The definition of torchvision.transforms.RandomResizedCrop.get_params, with numpy's random numbers."""
-    random, found = np.random.default_rng(9), []
-    for _ in range(count):
+def reference_boxes(step: Any, height: int, width: int) -> list[tuple[int, int, int, int] | None]:
+    """What torchvision's RandomResizedCrop.get_params, or its RandomErasing, is defined to draw, with numpy's random
+    numbers. None: nothing is erased."""
+    random, found = np.random.default_rng(9), list[Any]()
+    crops = isinstance(step, t.RandomResizedCrop)
+    for _ in range(DRAWS):
         for _ in range(10):
-            area = height * width * random.uniform(*scale)
-            aspect = np.exp(random.uniform(*np.log(ratio)))
-            w, h = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
-            if 0 < w <= width and 0 < h <= height:
+            area = height * width * random.uniform(*step.scale)
+            aspect = np.exp(random.uniform(*np.log(step.ratio)))
+            long, short = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
+            h, w = (short, long) if crops else (long, short)
+            if 0 < h < height + crops and 0 < w < width + crops:
                 found.append((int(random.integers(height - h + 1)), int(random.integers(width - w + 1)), h, w))
                 break
         else:
-            w, h = width, height
-            if width / height < min(ratio):
-                h = round(w / min(ratio))
-            elif width / height > max(ratio):
-                w = round(h * max(ratio))
-            found.append(((height - h) // 2, (width - w) // 2, h, w))
+            w = min(width, round(height * max(step.ratio)))
+            h = min(height, round(width / min(step.ratio)))
+            found.append(((height - h) // 2, (width - w) // 2, h, w) if crops else None)
     return found
 
 
-@pytest.mark.parametrize(("height", "width"), [(256, 256), (300, 500), (40, 400)])
-def test_random_resized_crops_are_torchvisions(height: int, width: int) -> None:
-    """Area, shape and place have the distributions of torchvision's definition, also where ten attempts fail."""
-    ours = np.array(draws(t.RandomResizedCrop(224), height, width, DRAWS), float)
-    theirs = np.array(reference_crops(height, width, (0.08, 1.0), (3 / 4, 4 / 3), DRAWS), float)
-    for crops in (ours, theirs):
-        assert (crops[:, 0] + crops[:, 2] <= height).all()
-        assert (crops[:, 1] + crops[:, 3] <= width).all()
-    for of in (
-        lambda c: c[:, 2] * c[:, 3],
-        lambda c: c[:, 3] / c[:, 2],
-        lambda c: c[:, 0] / (height - c[:, 2] + 1),
-        lambda c: c[:, 1] / (width - c[:, 3] + 1),
-    ):
-        assert same_distribution(of(ours), of(theirs))
-
-
-@settings(deadline=None)
-@given(st.integers(1, 700), st.integers(1, 700), st.integers(0, 2**63), st.floats(0.01, 1), st.floats(0.2, 5))
-def test_a_random_resized_crop_lies_within(height: int, width: int, key: int, scale: float, ratio: float) -> None:
-    """Whatever the image and the arguments: at least a pixel, inside, and the result has the size."""
-    step = t.RandomResizedCrop((5, 7), scale=(scale, 1.0), ratio=(ratio, ratio))
-    y, x, h, w = step.draw(t.Random(key), height, width)
-    assert 0 <= y < y + h <= height
-    assert 0 <= x < x + w <= width
-    assert step.apply(np.zeros((height, width, 3), np.uint8), (y, x, h, w)).shape == (5, 7, 3)
-
-
 @pytest.mark.parametrize(
-    "box", [(3, 5, 280, 290), (3, 5, 224, 224), (1, 2, 100, 90), (0, 7, 290, 150), (9, 0, 30, 300)]
+    ("step", "height", "width"),
+    [
+        (t.RandomResizedCrop(224), 256, 256),
+        (t.RandomResizedCrop(224), 40, 400),
+        (t.RandomErasing(1), 100, 300),
+        (t.RandomErasing(1, (0.3, 0.9)), 40, 400),
+    ],
+    ids=str,
 )
-def test_a_random_resized_crop_is_the_crop_resized(box: tuple[int, int, int, int]) -> None:
+def test_random_boxes_are_torchvisions(step: t.Step, height: int, width: int) -> None:
+    """Area, shape and place have the distributions of torchvision's definition, also where ten attempts fail."""
+    ours = draws(step, height, width, DRAWS)
+    if isinstance(step, t.RandomErasing):
+        ours = [None if one is None else one[0] for one in ours]
+    theirs = reference_boxes(step, height, width)
+    shares = [sum(one is None for one in boxes) / DRAWS for boxes in (ours, theirs)]
+    assert abs(shares[0] - shares[1]) <= 5 * math.sqrt(2 * max(shares) / DRAWS)
+    first, second = (np.array([one for one in boxes if one is not None], float) for boxes in (ours, theirs))
+    for boxes in (first, second):
+        assert (boxes[:, 0] + boxes[:, 2] <= height).all()
+        assert (boxes[:, 1] + boxes[:, 3] <= width).all()
+    for of in (
+        lambda b: b[:, 2] * b[:, 3],
+        lambda b: b[:, 2] / b[:, 3],
+        lambda b: b[:, 0] / (height - b[:, 2] + 1),
+        lambda b: b[:, 1] / (width - b[:, 3] + 1),
+    ):
+        assert same_distribution(of(first), of(second))
+
+
+def test_a_random_resized_crop_is_the_crop_resized() -> None:
     """As Pillow's bilinear, or OpenCV's INTER_AREA, within one level; to the bit where "area" does not shrink."""
-    y, x, h, w = box
-    image = scene(300, 400)
-    part = image[y : y + h, x : x + w]
-    bilinear = np.asarray(Image.fromarray(part).resize((224, 224), Image.Resampling.BILINEAR))
-    assert np.abs(t.RandomResizedCrop(224).apply(image, box).astype(int) - bilinear).max() <= 1
-    area = cv2.resize(part, (224, 224), interpolation=cv2.INTER_AREA)
-    made = t.RandomResizedCrop(224, interpolation="area").apply(image, box)
-    assert np.abs(made.astype(int) - area).max() <= (1 if min(h, w) > 224 else 0)
-
-
-@pytest.mark.parametrize("size", [(5, 4), (8, 7)])
-def test_the_center_is_torchvisions(size: tuple[int, int]) -> None:
-    """A smaller image is padded with 0 first: half of what lacks, rounded down, at the top and left; as torchvision."""
-    for height, width in ((9, 9), (5, 4), (5, 12), (11, 6), (4, 4)):
-        image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width, 1)
-        high, wide = max(size[0] - height, 0), max(size[1] - width, 0)
-        padded = np.pad(image, ((high // 2, high - high // 2), (wide // 2, wide - wide // 2), (0, 0)))
-        top, left = round((padded.shape[0] - size[0]) / 2.0), round((padded.shape[1] - size[1]) / 2.0)
-        part = padded[top : top + size[0], left : left + size[1]]
-        np.testing.assert_array_equal(done(t.CenterCrop(size), image)[0], part)
+    image, size = scene(300, 400), (224, 224)
+    for box in ((3, 5, 280, 290), (3, 5, 224, 224), (1, 2, 100, 90), (9, 0, 30, 300)):
+        y, x, h, w = box
+        part = image[y : y + h, x : x + w]
+        bilinear = np.asarray(Image.fromarray(part).resize(size, Image.Resampling.BILINEAR))
+        assert np.abs(t.RandomResizedCrop(size).apply(image, box).astype(int) - bilinear).max() <= 1
+        area = cv2.resize(part, size, interpolation=cv2.INTER_AREA)
+        made = t.RandomResizedCrop(size, interpolation="area").apply(image, box)
+        assert np.abs(made.astype(int) - area).max() <= (1 if min(h, w) > 224 else 0)
 
 
 def test_random_crops_are_uniform() -> None:
@@ -152,7 +142,6 @@ def test_random_crops_are_uniform() -> None:
         assert chi < places + 7 * math.sqrt(2 * places)
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(1, 12),
     st.tuples(*[st.integers(0, 6)] * 4), st.integers(0, 2**63),
@@ -176,10 +165,6 @@ def test_a_random_crop_is_a_window_of_the_padded_image(
     assert (windows == result[..., 0]).all(axis=(2, 3)).any()
 
 
-# ---------------------------------------------------------------------------------------------- resize, flip
-
-
-@settings(deadline=None)
 @given(st.integers(1, 900), st.integers(1, 900), st.integers(1, 300))
 def test_one_side_is_torchvisions_resize(height: int, width: int, side: int) -> None:
     """The shorter side becomes `side`, the longer int(side * long / short); max_size bounds the longer one."""
@@ -200,7 +185,7 @@ def test_steps_come_as_often_as_they_are_asked_for(step: Any) -> None:
 
 
 HIGH, WIDE = 6, 8
-DTYPES = ["bool", "int8", "int64", "uint8", "uint16", "float16", "float32", "complex128"]
+DTYPES = ["bool", "int8", "int64", "uint8", "uint16", "float16", "float32"]
 CHANNELS = (1, 2, 3, 5, 129, 513)
 
 
@@ -208,88 +193,45 @@ def wild(dtype: str, channels: int) -> NDArray[Any]:
     """An image (HIGH, WIDE, channels) over the whole range of a dtype: 64-bit numbers that neither 32 bits nor a
     float64 can hold."""
     random, shape = np.random.default_rng(channels), (HIGH, WIDE, channels)
-    kind = np.dtype(dtype).kind
-    if kind in "iu":
-        size = np.dtype(dtype).itemsize
-        return np.frombuffer(random.bytes(size * HIGH * WIDE * channels), dtype).reshape(shape)
-    if kind == "b":
-        return random.integers(0, 2, shape).astype(dtype)
-    values = random.normal(size=shape) * 1000
-    return (values + 1j * random.normal(size=shape) if kind == "c" else values).astype(dtype)
-
-
-def doubled(image: NDArray[Any]) -> NDArray[Any]:
-    """Twice as high and wide, each pixel four times."""
-    return image.repeat(2, axis=0).repeat(2, axis=1)
+    if np.dtype(dtype).kind in "iu":
+        return np.frombuffer(random.bytes(np.dtype(dtype).itemsize * math.prod(shape)), dtype).reshape(shape)
+    return (random.normal(size=shape) * 1000).astype(dtype) if dtype != "bool" else random.random(shape) < 0.5
 
 
 MOVES: list[tuple[t.Step, Any]] = [
     (t.RandomHorizontalFlip(1), lambda image: image[:, ::-1]),
     (t.RandomVerticalFlip(1), lambda image: image[::-1]),
     (t.CenterCrop((4, 2)), lambda image: image[1:5, 3:5]),
-    (t.CenterCrop((8, 12)), lambda image: np.pad(image, ((1, 1), (2, 2), (0, 0)))),
-    (t.CenterCrop((4, 12)), lambda image: np.pad(image[1:5], ((0, 0), (2, 2), (0, 0)))),
+    (t.CenterCrop((3, 11)), lambda image: np.pad(image[2:5], ((0, 0), (1, 2), (0, 0)))),
+    (t.CenterCrop((9, 3)), lambda image: np.pad(image[:, 2:5], ((1, 2), (0, 0), (0, 0)))),
     (t.RandomCrop((HIGH + 7, WIDE + 4), padding=(1, 2, 3, 5)), lambda image: np.pad(image, ((2, 5), (1, 3), (0, 0)))),
     (t.ToCHW(), lambda image: np.stack([image[..., c] for c in range(image.shape[2])])),
+    (t.Resize(2 * HIGH, "nearest"), lambda image: image.repeat(2, axis=0).repeat(2, axis=1)),
 ]
-"""Steps that move the values of any dtype, and what numpy makes of it."""
-ENLARGED: list[t.Step] = [
-    t.Resize((2 * HIGH, 2 * WIDE), "nearest"),
-    t.Resize(2 * HIGH, "nearest"),
-    t.RandomResizedCrop((2 * HIGH, 2 * WIDE), (1, 1), (WIDE / HIGH, WIDE / HIGH), "nearest"),
-]
-"""Steps that make two by two equal pixels of each."""
+"""Steps that move the values of any dtype, and what numpy makes of it, with torchvision's roundings."""
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("step", "expected"), MOVES, ids=lambda one: repr(one) if isinstance(one, t.Step) else "numpy")
 def test_pixels_are_moved_bit_for_bit(step: t.Step, expected: Any, dtype: str) -> None:
-    """Of images and masks, in any dtype, with any number of channels, wherever the result is wanted."""
+    """Of images and masks, in any dtype, with any number of channels, wherever the result is wanted; images of a dtype
+    that OpenCV does not resize are refused."""
     for channels in CHANNELS:
         image = wild(dtype, channels)
         image.flags.writeable = False
-        wanted, drawn = expected(image), step.draw(t.Random(0), HIGH, WIDE)
-        for makes, apply in ((step.makes, step.apply), (step.makes_mask, step.apply_mask)):
-            made = makes(t.Spec(image.shape, dtype, "HWC"))
+        wanted, drawn, spec = expected(image), step.draw(t.Random(0), HIGH, WIDE), t.Spec(image.shape, dtype, "HWC")
+        both = [(step.makes, step.apply), (step.makes_mask, step.apply_mask)]
+        if isinstance(step, t.Resize) and dtype not in ("uint8", "uint16", "float32"):
+            with pytest.raises(UsageError, match=f"not {dtype}"):
+                step.makes(spec)
+            del both[0]
+        for makes, apply in both:
+            made = makes(spec)
             assert (made.shape, made.dtype) == (wanted.shape, dtype)
             for out in (None, np.empty(wanted.shape, dtype)):
                 result = apply(image, drawn, out)
                 assert result.dtype == dtype
                 np.testing.assert_array_equal(result, wanted)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("step", [*ENLARGED, t.Fit((2 * HIGH, 2 * WIDE))], ids=repr)
-def test_pixels_are_repeated_bit_for_bit(step: t.Step, dtype: str) -> None:
-    """The nearest pixel, of masks of any dtype; images of a dtype that OpenCV does not resize are refused."""
-    for channels in CHANNELS:
-        image = wild(dtype, channels)
-        spec, drawn, wanted = t.Spec(image.shape, dtype, "HWC"), step.draw(t.Random(0), HIGH, WIDE), doubled(image)
-        assert step.makes_mask(spec) == t.Spec(wanted.shape, dtype, "HWC")
-        mask = step.apply_mask(image, drawn)
-        assert mask.dtype == dtype
-        np.testing.assert_array_equal(mask, wanted)
-        if dtype not in ("uint8", "uint16", "float32"):
-            with pytest.raises(UsageError, match=f"not {dtype}"):
-                step.makes(spec)
-        elif step in ENLARGED and channels <= 128:
-            for out in (None, np.empty(wanted.shape, dtype)):
-                result = step.apply(image, drawn, out)
-                assert result.dtype == dtype
-                np.testing.assert_array_equal(result, wanted)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "fill"), [("uint8", 255), ("uint8", 7.0), ("int16", -32768), ("uint64", 2**64 - 1), ("float32", 0.5)]
-)
-def test_what_lies_beside_an_image_is_filled_exactly(dtype: str, fill: float) -> None:
-    """With any value that the images can hold; a mask that cannot is filled with 0."""
-    step = t.RandomCrop(4, padding=1, fill=fill)
-    assert step.makes(t.Spec((2, 2, 1), dtype, "HWC")).shape == (4, 4, 1)
-    assert step.makes_mask(t.Spec((2, 2, 1), "bool", "HWC")) == t.Spec((4, 4, 1), "bool", "HWC")
-    made = step.apply(np.zeros((2, 2, 1), dtype), step.draw(t.Random(0), 2, 2))
-    assert set(made.ravel().tolist()) == {0, fill}
-    assert int((made == 0).sum()) == 4
 
 
 # ---------------------------------------------------------------------------------------------- color
@@ -305,31 +247,12 @@ def test_jitter_draws_as_torchvision() -> None:
     assert sum((n - DRAWS / 24) ** 2 / (DRAWS / 24) for n in orders.values()) < 24 + 7 * math.sqrt(48)
 
 
-def test_jitter_is_pillows_enhancement() -> None:
-    """Which is what torchvision does with Pillow's images; within one level, as Pillow rounds down."""
-    image = scene(70, 90)[5:65, 7:87]
-    for number, name, enhance in (
-        (0, "brightness", ImageEnhance.Brightness),
-        (1, "contrast", ImageEnhance.Contrast),
-        (2, "saturation", ImageEnhance.Color),
-    ):
-        step = t.ColorJitter(**{name: (0.3, 1.7)})  # type: ignore[arg-type]
-        for seed in range(5):
-            result, drawn = done(step, image, seed)
-            expected = np.asarray(enhance(Image.fromarray(image)).enhance(dict(drawn)[number]))
-            assert np.abs(result.astype(int) - expected).max() <= 1
-        assert done(step, image[..., :1].copy())[0].shape == (60, 80, 1)
-
-
 def test_hue_turns_the_circle() -> None:
     """A third of the circle makes green of red; nothing gray changes."""
     red = np.zeros((4, 4, 3), np.uint8) + np.uint8([200, 0, 0])
     assert np.abs(done(t.ColorJitter(hue=(1 / 3, 1 / 3)), red)[0].astype(int) - (0, 200, 0)).max() <= 4
     gray = np.full((4, 4, 3), 77, np.uint8)
     assert (done(t.ColorJitter(hue=0.5), gray)[0] == 77).all()
-
-
-# ---------------------------------------------------------------------------------------------- values
 
 
 def test_normalize_after_tochw_takes_the_first_axis() -> None:
@@ -341,84 +264,44 @@ def test_normalize_after_tochw_takes_the_first_axis() -> None:
     np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("dtype", "greatest"), [("uint8", 255), ("uint16", 65535), ("int16", 32767)])
-def test_whole_numbers_become_shares(dtype: str, greatest: int) -> None:
-    """The greatest of the dtype becomes 1; floats stay."""
-    image = np.array([[[0], [greatest]]], dtype)
-    assert t.ConvertImageDtype().apply(image, None).ravel().tolist() == [0, 1]
-    assert t.ConvertImageDtype("float16").apply(np.full((1, 1, 1), 7.5), None).item() == 7.5
-
-
 def test_one_hot() -> None:
-    """One label, several labels, and an error that names the label."""
+    """Of one label for each sample, or several."""
     for labels, classes, dtype in ((np.array([2, 0, 1]), 3, "float32"), (np.array([[0, 3], [1, 1]]), 4, "int64")):
         made = t.OneHot(classes, dtype=dtype).apply(labels, None)
         assert made.dtype == dtype
         np.testing.assert_array_equal(made, np.eye(classes)[labels])
-    for wrong in (3, -1):
-        with pytest.raises(UsageError, match=f"label {wrong} is not one of 3 classes"):
-            t.OneHot(3).apply(np.array([0, wrong]), None)
 
 
-# ---------------------------------------------------------------------------------------------- moving together
-
-
-# ---------------------------------------------------------------------------------------------- errors
-
-
+RGB, PLANES = t.Spec((9, 9, 3), "uint8", "HWC"), t.Spec((3, 9, 9), "uint8", "CHW")
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: t.RandomResizedCrop(0), "size=0"),
     (lambda: t.Resize((3, 4), max_size=9), "max_size=9"),
     (lambda: t.RandomResizedCrop(9, scale=0.5), "scale=0.5"),  # type: ignore[arg-type]
-    (lambda: t.RandomResizedCrop(9, scale=(0.5, 0.1)), "scale="),
     (lambda: t.RandomResizedCrop(9, ratio=(0, 1)), "ratio="),
     (lambda: t.RandomResizedCrop(9, interpolation="linear"), "interpolation='linear'"),
-    (lambda: t.RandomResizedCrop(9, scaled_decode=0), "scaled_decode=0"),
     (lambda: t.RandomCrop(9, padding=(1, 2, 3)), "padding="),
-    (lambda: t.RandomHorizontalFlip("0.5"), "p='0.5'"),  # type: ignore[arg-type]
     (lambda: t.RandomHorizontalFlip(1.5), "p=1.5"),
     (lambda: t.ColorJitter(hue=0.7), "hue=0.7"),
-    (lambda: t.ColorJitter(brightness=(2, 1)), "brightness="),
     (lambda: t.Normalize((0,), (0,)), "std="),
-    (lambda: t.Normalize(MEAN, STD, "int8"), "dtype='int8'"),
-    (lambda: t.Lambda(3), "a function"),  # type: ignore[arg-type]
     (lambda: t.RandAugment(2, 31), "magnitude=31 must be a whole number between 0 and 30"),
-    (lambda: t.RandomErasing(value="noise"), "value='noise'"),  # type: ignore[arg-type]
+    (lambda: t.MixUp(alpha=0), "alpha=0 must be a number above 0"),
+    (lambda: t.Normalize((1, 2), (1, 2)).makes(RGB), "2 values of mean"),
+    (lambda: t.OneHot(3).makes(t.Spec((), "float32", "")), "whole numbers"),
+    (lambda: t.CenterCrop(3).makes(PLANES), "before ToCHW"),
+    (lambda: t.RandomCrop(3, fill=0.5).makes(RGB), "fill=0.5 is not a value of uint8"),
+    (lambda: t.ColorJitter(1).makes(t.Spec((9, 9, 3), "float32", "HWC")), "uint8"),
+    (lambda: t.RandAugment().makes(t.Spec((9, 9, 4), "uint8", "HWC")), "needs uint8 images of 1 or 3 channels"),
+    (lambda: t.RandomErasing(value="random").makes(RGB), "after Normalize"),
+    (lambda: t.RandomErasing(value=(1, 2)).makes(PLANES), "2 values for images of 3"),
 ]
-"""Arguments that are refused as soon as a step is made."""
-RGB, PLANES = (9, 9, 3), (3, 9, 9)
-UNFIT: list[tuple[Any, tuple[int, ...], str, Any, str]] = [
-    (t.Normalize((1, 2), (1, 2)), RGB, "float32", "HWC", "2 values of mean"),
-    (t.Normalize((0.5,), (0.5,)), PLANES, "complex64", "CHW", "needs numbers, not complex64"),
-    (t.OneHot(3), (), "float32", "", "whole numbers"),
-    (t.CenterCrop(3), PLANES, "uint8", "CHW", "before ToCHW"),
-    (t.RandomCrop(3, fill=0.5), RGB, "uint8", "HWC", "fill=0.5 is not a value of uint8"),
-    (t.RandomCrop(3, fill=2), RGB, "bool", "HWC", "fill=2 is not a value of bool"),
-    (t.ColorJitter(1), RGB, "float32", "HWC", "uint8"),
-    (t.RandAugment(), (9, 9, 4), "uint8", "HWC", "needs uint8 images of 1 or 3 channels"),
-    (t.RandAugment(), PLANES, "uint8", "CHW", "before ToCHW"),
-    (t.RandAugment(fill=(1, 2)), RGB, "uint8", "HWC", "fill= has 2 values"),
-    (t.RandomErasing(value=0.5), RGB, "uint8", "HWC", "value=0.5 is not a value of uint8"),
-    (t.RandomErasing(value="random"), RGB, "uint8", "HWC", "after Normalize"),
-    (t.RandomErasing(value=(1, 2)), PLANES, "uint8", "CHW", "2 values for images of 3"),
-]
-"""Steps that are refused for images or numbers of this shape, dtype and order of axes."""
+"""Arguments that are refused as soon as a step is made, or when it is to be used for such images or numbers."""
 
 
 @pytest.mark.parametrize(("make", "words"), REFUSED)
 def test_nonsense_is_refused_with_its_value(make: Any, words: str) -> None:
-    """An error as soon as the step is made, that names the argument."""
+    """An error before anything is read, that names the argument, or says what the step needs."""
     with pytest.raises(UsageError, match=re.escape(words)):
         make()
-
-
-@pytest.mark.parametrize(("step", "shape", "dtype", "layout", "words"), UNFIT, ids=str)
-def test_a_step_refuses_what_it_is_not_for(
-    step: Any, shape: tuple[int, ...], dtype: str, layout: Any, words: str
-) -> None:
-    """Before anything is read: it says what it needs."""
-    with pytest.raises(UsageError, match=re.escape(words)):
-        step.makes(t.Spec(shape, dtype, layout))
 
 
 @pytest.mark.parametrize(
@@ -427,8 +310,7 @@ def test_a_step_refuses_what_it_is_not_for(
         t.RandomCrop(24, padding=9),
         t.CenterCrop(24),
         t.RandomResizedCrop(24),
-        *(t.Resize((24, 24), name) for name in ("bilinear", "bicubic", "lanczos", "nearest", "area")),
-        t.Fit(24),
+        *(t.Resize((24, 24), name) for name in ("bilinear", "lanczos", "nearest", "area")),
         t.RandomHorizontalFlip(1),
         t.RandomVerticalFlip(1),
         t.RandomErasing(1),
@@ -445,3 +327,222 @@ def test_the_memory_of_the_result_may_hold_the_image(step: t.Step, dtype: str) -
         expected = step.apply(image.copy(), drawn)
         out = memory if expected.shape == memory.shape else None
         np.testing.assert_array_equal(step.apply(image, drawn, out), expected)
+
+
+SIGNED = [
+    "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast", "Sharpness",
+]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------- RandAugment
+
+
+def table(magnitude: int, bins: int, height: int, width: int) -> dict[str, float]:
+    """What torchvision's table says of each operation's magnitude, without its sign."""
+    shear, color = np.linspace(0, 0.3, bins)[magnitude], np.linspace(0, 0.9, bins)[magnitude]
+    return {
+        "Identity": 0, "AutoContrast": 0, "Equalize": 0,
+        "ShearX": shear, "ShearY": shear,
+        "TranslateX": int(np.linspace(0, 150 / 331 * width, bins)[magnitude]),
+        "TranslateY": int(np.linspace(0, 150 / 331 * height, bins)[magnitude]),
+        "Rotate": np.linspace(0, 30, bins)[magnitude],
+        "Brightness": color, "Color": color, "Contrast": color, "Sharpness": color,
+        "Posterize": int((8 - np.arange(bins) / ((bins - 1) / 4)).round()[magnitude]),
+        "Solarize": 255 * np.linspace(1, 0, bins)[magnitude],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [(), (1, 0), (3, 30), (2, 5, 10)], ids=str)
+def test_operations_and_magnitudes_are_torchvisions(arguments: tuple[int, ...]) -> None:
+    """Each is as likely as the others, with the magnitude of torchvision's table and either sign."""
+    step, height, width = t.RandAugment(*arguments), 200, 300
+    expected = table(step.magnitude, step.num_magnitude_bins, height, width)
+    drawn = [one for of_image in draws(step, height, width, DRAWS) for one in of_image]
+    assert len(drawn) == DRAWS * step.num_ops
+    counted = Counter(name for name, _ in drawn)
+    assert set(counted) == set(expected)
+    each = len(drawn) / 14
+    assert sum((n - each) ** 2 / each for n in counted.values()) < 14 + 7 * math.sqrt(28)
+    for name, magnitude in expected.items():
+        values = np.array([magnitude for one, magnitude in drawn if one == name])
+        np.testing.assert_allclose(np.abs(values), magnitude, rtol=1e-9)
+        if name in SIGNED and magnitude:
+            assert abs((values < 0).mean() - 0.5) < 5 * math.sqrt(0.25 / len(values))
+        else:
+            assert (values >= 0).all()
+
+
+IMAGES: dict[str, Pixels] = {
+    "scene": scene(60, 80),
+    "dark": (scene(60, 80) // 4 + 20).astype(np.uint8),
+    "flat": np.full((9, 11, 3), 77, np.uint8),
+    "few levels": np.random.default_rng(0).choice(np.array([3, 90, 91, 200], np.uint8), (20, 30, 3)),
+    "tiny": np.random.default_rng(1).integers(0, 256, (3, 3, 3)).astype(np.uint8),
+}
+
+
+def made(name: str, magnitude: float, image: Pixels, **arguments: Any) -> NDArray[Any]:
+    image = image.copy()
+    image.flags.writeable = False
+    result = t.RandAugment(**arguments).apply(image, [(name, magnitude)])
+    assert result.dtype == np.uint8
+    assert result.shape == image.shape
+    return result
+
+
+@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize(
+    ("name", "pillow", "magnitudes", "slack"),
+    [
+        ("Identity", lambda one, m: one, (0,), 0),
+        ("AutoContrast", lambda one, m: ImageOps.autocontrast(one), (0,), 0),
+        ("Equalize", lambda one, m: ImageOps.equalize(one), (0,), 0),
+        ("Posterize", ImageOps.posterize, (1, 4, 8), 0),
+        ("Solarize", ImageOps.solarize, (0.0, 60.5, 255.0), 0),
+        ("Brightness", lambda one, m: ImageEnhance.Brightness(one).enhance(1 + m), (-0.9, 0.27), 1),
+        ("Contrast", lambda one, m: ImageEnhance.Contrast(one).enhance(1 + m), (-0.27, 0.9), 1),
+        ("Color", lambda one, m: ImageEnhance.Color(one).enhance(1 + m), (-0.9, 0.9), 1),
+        ("Sharpness", lambda one, m: ImageEnhance.Sharpness(one).enhance(1 + m), (-0.9, 0.9), 2),
+    ],
+)
+def test_values_are_pillows(name: str, pillow: Any, magnitudes: tuple[float, ...], slack: int, image: str) -> None:
+    """As torchvision does with Pillow's images: to the bit where nothing is blended, else within its rounding. What
+    ColorJitter does too is the same there."""
+    jitter = {"Brightness": 0, "Contrast": 1, "Color": 2}
+    for magnitude in magnitudes:
+        for pixels in (IMAGES[image], IMAGES[image][..., :1]):
+            expected = np.asarray(pillow(Image.fromarray(pixels.squeeze()), magnitude)).reshape(pixels.shape)
+            result = made(name, magnitude, pixels)
+            assert np.abs(result.astype(int) - expected).max() <= slack
+            np.testing.assert_array_equal(made(name, magnitude, np.repeat(pixels, 2, axis=1)[:, ::2]), result)
+            if name in jitter:
+                jittered = t.ColorJitter(0.9).apply(pixels, ((jitter[name], 1 + magnitude),))
+                assert np.abs(jittered.astype(int) - expected).max() <= slack
+
+
+def rotated(image: Image.Image, degrees: float, fill: Any) -> Image.Image:
+    return image.rotate(degrees, fillcolor=fill)
+
+
+def moved(matrix: Any) -> Any:
+    def transform(image: Image.Image, magnitude: float, fill: Any) -> Image.Image:
+        return image.transform(image.size, Image.Transform.AFFINE, matrix(magnitude), fillcolor=fill)
+
+    return transform
+
+
+GEOMETRY = [
+    ("ShearX", moved(lambda m: (1, m, 0, 0, 1, 0)), (0.09, -0.3)),
+    ("ShearY", moved(lambda m: (1, 0, 0, m, 1, 0)), (0.09, -0.3)),
+    ("TranslateX", moved(lambda m: (1, 0, -m, 0, 1, 0)), (10, -25)),
+    ("TranslateY", moved(lambda m: (1, 0, 0, 0, 1, -m)), (10, -25)),
+    ("Rotate", rotated, (9, -30)),
+]
+"""Each as torchvision defines it: sheared about the corner, rotated about the center, moved by whole pixels."""
+
+
+@pytest.mark.parametrize("fill", [None, 7, (1, 2, 255)])
+@pytest.mark.parametrize(("name", "pillow", "magnitudes"), GEOMETRY)
+def test_geometry_is_pillows(name: str, pillow: Any, magnitudes: tuple[float, ...], fill: Any) -> None:
+    """The nearest pixel: equal to Pillow's but for a few at the border between two; what is left empty is filled."""
+    color = (fill,) * 3 if isinstance(fill, int) else fill or (0, 0, 0)
+    for magnitude in magnitudes:
+        for image, full in ((scene(60, 80), color), (scene(60, 80)[..., :1], color[0])):
+            wanted = pillow(Image.fromarray(image.squeeze()), magnitude, full)
+            result = made(name, magnitude, image, fill=fill if image.shape[2] == 3 else full)
+            assert (result != np.asarray(wanted).reshape(image.shape)).any(axis=2).mean() < 0.002
+
+
+@pytest.mark.parametrize(("name", "pillow", "magnitudes"), GEOMETRY)
+def test_masks_go_along(name: str, pillow: Any, magnitudes: tuple[float, ...]) -> None:
+    """The same pixels as of the image, whatever the dtype, and 0 where nothing was; other operations leave them."""
+    numbers = np.arange(1, 60 * 80 + 1).reshape(60, 80, 1)
+    image = np.concatenate([numbers % 256, numbers // 256, numbers * 0 + 1], axis=2).astype(np.uint8)
+    for magnitude in (*magnitudes, magnitudes[0] / 3, magnitudes[1] / 7):
+        moved_image = made(name, magnitude, image, fill=0).astype(int)
+        number = moved_image[..., :1] + 256 * moved_image[..., 1:2]
+        for dtype, most in (("uint8", 256), ("bool", 2), ("int64", 1 << 62)):
+            result = t.RandAugment().apply_mask((numbers % most).astype(dtype), [("Equalize", 0), (name, magnitude)])
+            assert result.dtype == dtype
+            np.testing.assert_array_equal(result, (number % most).astype(dtype))
+    assert t.RandAugment().apply_mask(numbers, [("Solarize", 9.0), ("Identity", 0)]) is numbers
+
+
+# ---------------------------------------------------------------------------------------------- RandomErasing
+
+
+@pytest.mark.parametrize("value", [7, (1, 2, 3)], ids=str)
+@pytest.mark.parametrize("layout", ["HWC", "CHW"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_a_box_is_erased_and_nothing_else(value: Any, layout: Any, dtype: str) -> None:
+    """In both orders of axes; the source is never written to, and `out` may be the image itself."""
+    image = np.random.default_rng(0).integers(50, 200, (40, 60, 3)).astype(dtype)
+    step = t.RandomErasing(1, value=value)
+    drawn: Any = step.draw(t.Random(3), 40, 60)
+    y, x, h, w = drawn[0]
+    expected = image.copy()
+    expected[y : y + h, x : x + w] = value
+    if layout == "CHW":
+        image, expected = (np.ascontiguousarray(one.transpose(2, 0, 1)) for one in (image, expected))
+    fitted, own = step.fitted(t.Spec(image.shape, dtype, layout)), image.copy()
+    image.flags.writeable = False
+    for source, out in ((image, None), (image, np.empty_like(image)), (own, own)):
+        np.testing.assert_array_equal(fitted.apply(source, drawn, out), expected)
+    assert fitted.apply(image, None) is image
+
+
+@pytest.mark.parametrize(("layout", "shape"), [("HWC", (200, 300, 3)), ("CHW", (3, 200, 300))])
+def test_noise_is_normal(layout: Any, shape: tuple[int, ...]) -> None:
+    """Mean 0, deviation 1, different from image to image, the same for all frames of a clip."""
+    step = t.RandomErasing(1, scale=(0.3, 0.33), ratio=(1, 1), value="random").fitted(t.Spec(shape, "float32", layout))
+    drawn, other = (step.draw(t.Random(key), 200, 300) for key in (1, 2))
+    image = np.full(shape, 99, np.float32)
+    result = step.apply(image, drawn)
+    noise = result[result != 99]
+    assert noise.size > 3 * 0.29 * 200 * 300
+    assert abs(noise.mean()) < 5 / math.sqrt(noise.size)
+    assert abs(noise.std() - 1) < 5 / math.sqrt(noise.size)
+    np.testing.assert_array_equal(step.apply(image, drawn), result)
+    assert np.isin(noise, step.apply(image, other)).mean() < 0.1
+
+
+def test_erasing_after_tochw_covers_the_whole_image(packed: Packed) -> None:
+    """The same boxes before ToCHW and after it: also there, the draw knows height and width."""
+    store = packed("memmap", "--size", "40x72")
+    before = epoch_of(store, [t.RandomErasing(1), t.ToCHW()])["image"]
+    after = epoch_of(store, [t.ToCHW(), t.RandomErasing(1)])["image"]
+    np.testing.assert_array_equal(before, after)
+    erased = (after == 0).all(axis=1)
+    assert erased[:, :, 40:].any()
+    assert erased.mean() > 0.05
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A store of images with a mask of another image's numbers, and a box."""
+    mask = (np.arange(40 * 50).reshape(40, 50) % 251 + 1).astype(np.uint8)
+    sample = {"image": np.repeat(mask[..., None], 3, axis=2), "mask": mask, "boxes": np.array([[3, 4, 20, 30, 1.0]])}
+    path = tmp_path_factory.mktemp("scenes") / "store"
+    rawpack_packer.pack([sample] * 12, path, workers=0, fields={"boxes": "xyxy", "mask": "mask"})
+    return path
+
+
+def test_masks_are_moved_with_their_images_in_batches(scenes: Any) -> None:
+    """Geometric operations move both alike; erasing leaves masks and boxes alone; beside boxes it is refused."""
+    only_moved = [t.RandAugment(3, 20), t.Lambda(lambda image: image, field="image")]
+    plain = epoch_of(scenes, [], fields=["image", "mask"])
+    batch = epoch_of(scenes, only_moved, fields=["image", "mask"])
+    changed = 0
+    for image, mask, original in zip(batch["image"], batch["mask"], plain["mask"], strict=True):
+        assert set(np.unique(mask)) <= {0, *np.unique(original)}
+        empty = mask[..., 0] == 0
+        changed += bool(empty.any())
+        if (image[~empty] == mask[~empty]).all():
+            assert (image[empty] == 0).all()
+    assert changed > 4
+    (erased,) = Reader(scenes).batches(12, fields=["image", "mask", "boxes"], transform=[t.RandomErasing(1)], workers=0)
+    assert (erased["image"] == 0).any(axis=(1, 2, 3)).all()
+    np.testing.assert_array_equal(erased["mask"], plain["mask"])
+    np.testing.assert_array_equal(np.concatenate(erased["boxes"]), [[3, 4, 20, 30, 1]] * 12)
+    with pytest.raises(UsageError, match=r"RandAugment\(.*boxes.*'boxes'.*fields="):
+        Reader(scenes).batches(4, fields=["image", "boxes"], transform=[t.RandAugment()])

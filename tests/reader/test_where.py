@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -15,7 +14,6 @@ from draws import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import rawpack
 from rawpack import Reader, look
 from rawpack.errors import UsageError
 
@@ -63,13 +61,10 @@ def _chosen(reader: Reader, text: str) -> list[int]:
     "text",
     [
         "score == 0.7",
-        "score >= 0.7 and label in (0, 2)",
         "0.2 < score <= 0.6",
         "flag == True",
-        "small - 200 > 0",
         "small // 7 == 3 or small / 2 == 5.5",
         "big > 4611686018427387903 - 4000000000000000000",
-        "big == {big}",
         "big in (1.5, {big})",
         "small in {{163, 155.0, 1000, -1}}",
         "small > -1 and small < 100000000000000000000",
@@ -79,7 +74,6 @@ def _chosen(reader: Reader, text: str) -> list[int]:
         "len(points) > 1",
         "abs(corner[0]) > 2 and corner[-1] != corner[1]",
         "label != 0 and 100 // label == 50",
-        "flag and len('ab') == 2",
         "index >= 10 and index % 3 == 0",
     ],
 )
@@ -95,22 +89,21 @@ def test_it_chooses_what_python_would(reader: Reader, samples: list[dict[str, An
 
 
 def test_classes_go_by_name_and_by_number(reader: Reader, samples: list[dict[str, Any]]) -> None:
-    def with_labels(*labels: int) -> list[int]:
-        return [sample["small"] for sample in samples if sample["label"] in labels]
-
     assert reader.classes is not None
-    name = dict(enumerate(_CLASSES))
-    number = {reader.classes.index(name[k]): k for k in name}
-    assert _chosen(reader, "label == 'dog'") == with_labels(1)
-    assert _chosen(reader, "'dog' != label") == with_labels(-1, 0, 2)
-    assert _chosen(reader, "label in ('cat', 'dog')") == with_labels(0, 1)
-    assert _chosen(reader, f"label == {_CLASSES[2]!r}") == with_labels(2)
-    assert _chosen(reader, "label == -1") == with_labels(-1)
-    assert _chosen(reader, "label == 0") == with_labels(number[0])
+    first = _CLASSES.index(reader.classes[0])
+    for text, labels in (
+        ("label == 'dog'", [1]),
+        ("'dog' != label", [-1, 0, 2]),
+        ("label in ('cat', 'dog')", [0, 1]),
+        (f"label == {_CLASSES[2]!r}", [2]),
+        ("label == -1", [-1]),
+        ("label == 0", [first]),
+    ):
+        assert _chosen(reader, text) == [sample["small"] for sample in samples if sample["label"] in labels]
 
 
 def test_long_lists_are_exact(reader: Reader, samples: list[dict[str, Any]]) -> None:
-    for name in ("big", "small", "label"):
+    for name in ("big", "small"):
         wanted = [one[name] for one in samples[:30]]
         near = [*wanted[::2], *(one + 1 for one in wanted[1::2])]
         expected = [one["small"] for one in samples if one[name] in near]
@@ -126,35 +119,27 @@ def test_it_chooses_among_what_was_selected(reader: Reader) -> None:
     assert len(reader.select(where="score > 2")) == 0
 
 
-@given(data=st.data())
-@settings(max_examples=tries(120), deadline=None)
-def test_any_condition_chooses_what_python_would(
-    reader: Reader, samples: list[dict[str, Any]], data: st.DataObject
-) -> None:
-    number = st.recursive(
-        st.sampled_from(["small", "label", "corner[1]", "big", "3", "-7", "1000"]),
-        lambda inner: st.tuples(inner, st.sampled_from(["//", "%", "-"]), st.sampled_from(["2", "7", "-3"])).map(
-            lambda parts: "({} {} {})".format(*parts)
-        ),
-        max_leaves=4,
-    )
-    compared = st.tuples(number, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), number).map(" ".join)
-    among = st.tuples(number, st.lists(st.sampled_from(["3", "-7", "1000"]), min_size=1)).map(
-        lambda parts: f"{parts[0]} in [{', '.join(parts[1])}]"
-    )
-    condition = st.recursive(
-        st.one_of(compared, among, st.just("flag"), st.just("'a' in caption")),
-        lambda inner: st.one_of(
-            inner.map(lambda text: f"not ({text})"),
-            st.tuples(inner, st.sampled_from([" and ", " or "]), inner).map(lambda p: f"({p[0]}){p[1]}({p[2]})"),
-        ),
-        max_leaves=4,
-    )
-    text = data.draw(condition)
-    reordered = {k: reader.classes.index(name) for k, name in enumerate(_CLASSES)} if reader.classes else {}
-    expected = [
-        sample["small"] for sample in samples if eval(text, {}, sample | {"label": reordered.get(sample["label"], -1)})
-    ]
+NUMBERS = ["small", "label", "corner[1]", "big", "small//-3", "corner[1]%-3", "label-7//2", "3", "-7", "1000"]
+NUMBER, OPERATOR = st.sampled_from(NUMBERS), st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
+CONDITION = st.recursive(
+    st.one_of(
+        st.tuples(NUMBER, OPERATOR, NUMBER).map(" ".join),
+        st.tuples(NUMBER, st.sampled_from(["in [3]", "in [1000, -7]"])).map(" ".join),
+        st.sampled_from(["flag", "'a' in caption"]),
+    ),
+    lambda inner: st.one_of(
+        inner.map(lambda text: f"not ({text})"),
+        st.tuples(inner, st.sampled_from([" and ", " or "]), inner).map(lambda p: f"({p[0]}){p[1]}({p[2]})"),
+    ),
+    max_leaves=4,
+)
+
+
+@given(CONDITION)
+@settings(max_examples=tries(160))
+def test_any_condition_chooses_what_python_would(reader: Reader, samples: list[dict[str, Any]], text: str) -> None:
+    number = {k: reader.classes.index(name) for k, name in enumerate(_CLASSES)} if reader.classes else {}
+    expected = [one["small"] for one in samples if eval(text, {}, one | {"label": number.get(one["label"], -1)})]
     assert _chosen(reader, text) == expected
 
 
@@ -167,17 +152,12 @@ def test_any_condition_chooses_what_python_would(
         ("image > 1", "'image' is image data in shards"),
         ("label in ('cat', 'bird')", "has no class of the store: 'bird'"),
         ("caption == 3", "compares a text with a number"),
-        ("small in ('a',)", "looks for a number in a list with a text"),
         ("corner[3] > 1", "is no number: corner has shape (3,)"),
-        ("corner[small] > 1", "'small' must be a number or a text that is written out"),
         ("flag is True", "use == or !="),
-        ("flag == 1", "compares a condition with a number"),
         ("big * 1000 > 0", "has whole numbers that are too large"),
         ("2 ** 100 > small", "is not allowed"),
         ("__import__('os').system('true')", "is not allowed"),
         ("caption.__class__ == 1", "is not allowed"),
-        ("len(key='a') > 1", "is not allowed"),
-        ("caption.startswith(caption)", "must be a number or a text"),
         ("flag\x00", "is not a condition"),
         ("(" * 3000 + "flag" + ")" * 3000, "is not a condition"),
         ("not " * 2000 + "flag", "too many parts inside one another"),
@@ -187,32 +167,3 @@ def test_any_condition_chooses_what_python_would(
 def test_it_refuses_by_name(reader: Reader, text: str, words: str) -> None:
     with pytest.raises(UsageError, match=f"^where=.*{re.escape(words)}"):
         reader.select(where=text)
-
-
-def test_subset_and_bench_share_it(reader: Reader, samples: list[dict[str, Any]], tmp_path: Path) -> None:
-    """And name their option where it is wrong, or chooses nothing."""
-    store = reader._samples.asked.paths[0]
-    text, few = "small < 128 and label != 'dog'", tmp_path / "few"
-    expected = [one["small"] for one in samples if one["small"] < 128 and one["label"] != 1]
-    ran = running.run_here("subset", "--quiet", "--workers", 0, "--where", text, store, few)
-    assert (ran.code, ran.err) == (0, "")
-    assert Reader(few).column("small").tolist() == expected
-    rawpack.subset(store, tmp_path / "same", where=text, workers=0)
-    assert (tmp_path / "same/store.json").read_bytes() == (few / "store.json").read_bytes()
-    timed = running.run_here(
-        "bench", "--json", "--where", text, "--rounds", 1, "--seconds", 0.01, "--no-cold", "--workers", 0, store
-    )
-    assert json.loads(timed.out)["stores"][0]["samples"] == len(expected)
-    for text, words in (("skore > 1", "--where 'skore > 1': 'skore' is no field"), ("small > 300", "no sample of")):
-        asked = ("--where", text, store)
-        subset, bench = running.run_here("subset", *asked, tmp_path / "none"), running.run_here("bench", *asked)
-        assert (subset.code, bench.code) == (2, 2)
-        assert words in subset.err
-        assert f"--where '{text}'" in bench.err
-        assert not (tmp_path / "none").exists()
-    with pytest.raises(UsageError, match="where='skore > 1': 'skore' is no field"):
-        rawpack.subset(store, tmp_path / "none", where="skore > 1")
-    with pytest.raises(UsageError, match="select\\(\\) takes one of"):
-        reader.select([1], where="flag")
-    with pytest.raises(UsageError, match="as text"):
-        reader.select(where=3)  # type: ignore[arg-type]
