@@ -196,6 +196,16 @@ def test_how_a_worker_ended(template: Template, ends: str, status: int) -> None:
     assert gone(pid)
 
 
+def kill_template(iterator: Any, waits: bool) -> None:
+    """SIGKILL to the template of an iterator's workers. waits: until they have ended with it."""
+    workers = workers_of(iterator)
+    (template,) = {psutil.Process(pid).ppid() for pid in workers}
+    assert template != os.getpid()
+    os.kill(template, signal.SIGKILL)
+    if waits:
+        wait_until(lambda: all(map(gone, workers)), "the workers of the first template are gone")
+
+
 def test_a_killed_template_changes_nothing(store: Path) -> None:
     """SIGKILL to the template, which ends all workers: the epoch is what it would have been, where the kill is found
     once all workers are gone, and where it is found as they end."""
@@ -209,12 +219,7 @@ def test_a_killed_template_changes_nothing(store: Path) -> None:
             for n, batch in enumerate(iterator):
                 kept.append(batch)
                 if n in (2, 6):
-                    workers = workers_of(iterator)
-                    (template,) = {psutil.Process(pid).ppid() for pid in workers}
-                    assert template != os.getpid()
-                    os.kill(template, signal.SIGKILL)
-                    if n == 2:
-                        wait_until(lambda: all(map(gone, workers)), "the workers of the first template are gone")
+                    kill_template(iterator, n == 2)
 
         with pytest.warns(RuntimeWarning, match="a worker died.*replaced"):
             loop(iterator)
