@@ -48,21 +48,9 @@ class Progress:
     """An audit hook: what a case opens outside its store, or does to any file."""
 
     def __init__(self) -> None:
-        paths = sysconfig.get_paths()
-        self._libraries = [
-            os.path.realpath(path)
-            for path in [
-                *sys.argv[1:],
-                __file__,
-                *sys.path,
-                sys.prefix,
-                sys.base_prefix,
-                *paths.values(),
-                "/proc",
-                "/sys",
-            ]
-            if path
-        ]
+        around = (__file__, sys.prefix, sys.base_prefix, "/proc", "/sys")
+        known = [*sys.argv[1:], *sys.path, *around, *sysconfig.get_paths().values()]
+        self._libraries = [os.path.realpath(path) for path in known if path]
         self._store: str | None = None
         self._seen: list[str] = []
         sys.addaudithook(self._hook)

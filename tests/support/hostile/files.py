@@ -31,11 +31,7 @@ def truncations(name: str, size: int) -> Iterator[Mutation]:
             yield Mutation(f"{name} length", f"{length} bytes", cut(length, False), check=length == 0)
             yield Mutation(f"{name} length, forged", f"{length} bytes", cut(length, True), check=length == 0)
     for extra in (1, 4096):
-        yield Mutation(
-            f"{name} length, forged",
-            f"{extra} bytes more",
-            partial(grow, extra=extra),
-        )
+        yield Mutation(f"{name} length, forged", f"{extra} bytes more", partial(grow, extra=extra))
 
 
 def replacements(name: str) -> Iterator[Mutation]:
@@ -97,15 +93,12 @@ def folders() -> Iterator[Mutation]:
 
         return apply
 
-    yield Mutation("columns folder", "missing", moved(lambda path, copy: None), check=True)
-    yield Mutation("columns folder", "a file", moved(lambda path, copy: path.write_bytes(b"x")), check=True)
-    yield Mutation("columns folder", "a pipe", moved(lambda path, copy: os.mkfifo(path)), check=True)
-    yield Mutation(
-        "columns folder",
-        "a link outside",
-        moved(lambda path, copy: path.symlink_to(copy.outside / "columns-1")),
-        check=True,
-    )
-    yield Mutation(
-        "columns folder", "a link to itself", moved(lambda path, copy: path.symlink_to("columns-1")), check=True
-    )
+    kinds: dict[str, Callable[[Path, Copy], object]] = {
+        "missing": lambda path, copy: None,
+        "a file": lambda path, copy: path.write_bytes(b"x"),
+        "a pipe": lambda path, copy: os.mkfifo(path),
+        "a link outside": lambda path, copy: path.symlink_to(copy.outside / "columns-1"),
+        "a link to itself": lambda path, copy: path.symlink_to("columns-1"),
+    }
+    for kind, make in kinds.items():
+        yield Mutation("columns folder", kind, moved(make), check=True)
