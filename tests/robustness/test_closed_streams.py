@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from folders import flip
 from forked import Forks
 from pictures import picture, save
 from reading import Truth
@@ -77,7 +74,8 @@ def python(forks: Forks, streams: str, folder: Path, text: str) -> Any:
 
 TRAIN = """
 import rawpack
-batches = rawpack.Reader({store!r}, preload={preload}).batches(2, {options})
+workers = rawpack.Workers(2, backend="process")
+batches = rawpack.Reader({store!r}, preload=True).batches(2, workers=workers, shuffle=True)
 rows = [row for _ in range(2) for batch in batches for row in batch["index"].tolist()]
 links = []
 for number in range(3):
@@ -90,23 +88,11 @@ found = sorted(rows), links
 @pytest.mark.parametrize("streams", CLOSED)
 def test_workers_start(forks: Forks, streams: str, store: Path, tmp_path: Path) -> None:
     """Worker processes start and serve whole epochs, and nothing that they are given has the number of a stream."""
-    text = TRAIN.format(
-        store=str(store), preload=True, options="workers=rawpack.Workers(2, backend='process'), shuffle=True"
-    )
-    found = python(forks, streams, tmp_path, text)
+    found = python(forks, streams, tmp_path, TRAIN.format(store=str(store)))
     assert isinstance(found, list), found
     rows, links = found
     assert rows == sorted([*range(IMAGES)] * 2)
     assert not [link for link in links if "socket" in link or "memfd" in link]
-
-
-def test_workers_start_where_a_file_has_the_number_of_a_stream(forks: Forks, store: Path, tmp_path: Path) -> None:
-    """The same where the program opened files of its own instead, which children do not inherit."""
-    opening = "\n".join(f"os.close({number}); os.open(os.devnull, os.O_RDWR)" for number in range(3))
-    text = TRAIN.format(store=str(store), preload=False, options="workers=rawpack.Workers(2, backend='process')")
-    rows, links = python(forks, "", tmp_path, opening + text)
-    assert rows == sorted([*range(IMAGES)] * 2)
-    assert links == [os.devnull] * 3
 
 
 @pytest.mark.parametrize("form", ["memmap", "hdf5", "lmdb"])
@@ -144,15 +130,3 @@ def test_the_command_runs(forks: Forks, streams: str, images: Path, store: Path,
     code, out, _ = closed(forks, streams, "inspect", "--verify", packed)
     assert code == 0
     assert bool(out) == (" >&-" not in f" {streams}")
-
-
-@pytest.mark.parametrize("streams", [">&-", "2>&-"])
-def test_exit_codes_stay(forks: Forks, streams: str, images: Path, store: Path, tmp_path: Path) -> None:
-    """A usage error is exit code 2 and a failed check 1, with a message if standard error is open."""
-    code, _, err = closed(forks, streams, "pack", "--size", "large", images, tmp_path / "new")
-    assert code == 2
-    assert ("--size" in err) == ("2>&-" not in streams)
-    damaged = tmp_path / "damaged"
-    shutil.copytree(store, damaged)
-    flip(damaged / "shard-00000.npy", -1)
-    assert closed(forks, streams, "inspect", "--verify", damaged)[0] == 1

@@ -21,7 +21,6 @@ import cloudpickle
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
-from folders import states_of
 from forked import Forks
 from reading import (
     SOAK,
@@ -516,21 +515,6 @@ def test_threads_share_batches(store: Path, truth: Truth, way: str) -> None:
         del batches, iterator, epochs, epoch
 
 
-@pytest.mark.own_processes
-def test_more_workers_than_slices(store: Path, truth: Truth) -> None:
-    """Workers that would never be given a slice are not started, and the caller is told how many were."""
-    before = set(psutil.Process().children())
-    with nothing_left():
-        with pytest.warns(UserWarning, match="workers=50: .* so only 3 are started") as warned:
-            batches = Reader(store).batches(2, workers=Workers(50, backend="process"))
-        assert warned[0].filename == __file__
-        assert sorted(rows_of(batches)) == list(range(len(truth)))
-        assert batches.stats()["workers"] == 3
-        (template,) = set(psutil.Process().children()) - before
-        assert len(template.children()) == 3
-        del batches
-
-
 def leave(image: Any) -> Any:
     sys.exit("the user's function has left")
 
@@ -695,27 +679,3 @@ def test_300_shards_under_256_descriptors(forks: Forks, tmp_path: Path, monkeypa
     ran = forks.run(MANY_SHARDS, tmp_path / "store")
     # On a slow machine the bar of preloading comes up.
     assert (ran.code, ran.out, re.sub(r".*preloading: .*|\s", "", ran.err)) == (0, "done\n", "")
-
-
-NARROW = """
-import ctypes, subprocess, sys
-private = "mount --make-rprivate / && mount -t tmpfs none /mnt"
-if ctypes.CDLL(None).unshare(0x20000) or subprocess.run(private, shell=True, capture_output=True).returncode:
-    sys.exit(77)
-subprocess.run(["sh", "-ec", '''
-mount -t tmpfs -o size=1m,ro none /dev/shm
-mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && ! touch "$1/new" 2>/dev/null
-''', "sh", sys.argv[1]], check=True)
-"""
-"""In a namespace of mounts of its own (CLONE_NEWNS)."""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has namespaces of mounts")
-def test_narrow_mounts(forks: Forks, store: Path, truth: Truth) -> None:
-    """Batches are read where neither the store nor /dev/shm can be written to, and that is small."""
-    before = states_of(store)
-    ran = forks.run(NARROW + PLAIN.replace("image_size=32, ", ""), store)
-    if ran.code == 77:
-        pytest.skip("mounting in a namespace of one's own is not permitted here")
-    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
-    assert states_of(store) == before
