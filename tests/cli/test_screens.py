@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from pictures import picture, save
-from running import at_a_terminal, code_of, command, environment, run_here, stop_of, terminal
+from running import Ran, at_a_terminal, code_of, command, environment, run_here, stop_of, terminal
 
 from rawpack_packer.cli import cli
 
@@ -121,6 +121,18 @@ def test_color_is_for_terminals(photos: Path, tmp_path: Path) -> None:
     assert "\x1b" not in stop_of(*wrong)
     code, shown = at_a_terminal("pack", "-s", 16, "-j", 0, photos, tmp_path / "store")
     assert (code, "\x1b[32m" in shown, "packing:" in shown) == (0, True, True), shown
+
+
+def test_an_error_is_wrapped_at_a_terminal_only(tmp_path: Path) -> None:
+    """At the width of the terminal; the words are the same; a command in backticks is not broken."""
+    args = ("pack", "--fromat=lmdb", tmp_path / "x", tmp_path / "y")
+    piped = run_here(*args)
+    assert piped == Ran(2, "", f"{piped.err.strip()}\n")
+    code, shown = at_a_terminal(*args, columns=40, NO_COLOR="1")
+    assert code == 2
+    assert "`rawpack pack -h`" in shown
+    assert max(map(len, shown.splitlines())) <= 40 < len(piped.err)
+    assert re.sub(r"\W+", " ", shown) == re.sub(r"\W+", " ", piped.err)
 
 
 def test_the_shell_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

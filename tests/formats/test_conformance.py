@@ -5,7 +5,6 @@ What is right is said by Pillow, numpy, os.walk and the libraries of the formats
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import tempfile
@@ -16,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-import h5py
-import lmdb
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -25,6 +22,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pictures import Pixels, save
 from PIL import Image
+from readers_by_docs import StoreByDocs
 from reading import SOAK
 from running import FORMATS, Packed, pack
 
@@ -236,38 +234,6 @@ def test_batches_hold_the_samples(case: Case) -> None:
     assert len(orders) == 1
 
 
-# ---------------------------------------------------------------------------------------------- without rawpack
-
-
-def stored_images(store: Path, layout: str) -> Iterator[Pixels]:
-    """All images of a store by numpy, h5py, lmdb and Pillow alone, as the format's documentation says."""
-    columns = store / "columns-1"
-    keep = (columns / "image.shape.npy").exists()
-    for path in sorted(store.glob("shard-*")):
-        if layout == "memmap" and not keep:
-            yield from np.load(path, mmap_mode="r")
-        elif layout == "memmap":
-            assert np.load(path, mmap_mode="r").ndim == 1
-            whole = np.memmap(path, np.uint8, "r")
-            places = (np.load(columns / f"image.{name}.npy").tolist() for name in ("shape", "offset", "bytes"))
-            for shape, offset, size in zip(*places, strict=True):
-                yield whole[offset : offset + size].reshape(shape)
-        elif layout.startswith("hdf5"):
-            with h5py.File(path, "r") as file:
-                if not keep:
-                    yield from file["image"][:]
-                    continue
-                for start, (h, w, c) in zip(file["image_start"][:], file["image_shape"][:], strict=True):
-                    yield file["image"][start : start + int(h) * int(w) * int(c)].reshape(h, w, c)
-        else:
-            with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
-                for row in range(env.stat()["entries"]):
-                    value = bytes(transaction.get(b"%012d" % row) or b"")
-                    with Image.open(io.BytesIO(value)) as image:
-                        pixels = np.asarray(image)
-                    yield pixels.reshape(*pixels.shape[:2], -1)
-
-
 # ---------------------------------------------------------------------------------------------- the public suite
 
 
@@ -285,7 +251,7 @@ class _OwnFormat(FormatConformance):
         return folder / "store"
 
     def read_back(self, store: Path) -> Iterator[Pixels]:
-        yield from stored_images(store, self.layout)
+        return (sample.image for sample in StoreByDocs(store).samples())
 
 
 class TestMemmap(_OwnFormat):

@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from pictures import picture, save
 from PIL import Image
 from planes import rgb_of, spread
+from readers_by_docs import StoreByDocs
 from reading import SOAK, WAYS, without_core
 from running import pack
 
@@ -129,68 +129,40 @@ def stores(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return made
 
 
-def stored_planes(store: Path) -> list[Bytes]:
-    """The stored samples by numpy and h5py alone."""
-    found: list[Bytes] = []
-    for path in sorted(store.glob("shard-*.npy")):
-        whole = np.load(path)
-        if whole.ndim == 1:
-            start = np.load(store / "columns-1" / "image.offset.npy") - 4096
-            size = np.load(store / "columns-1" / "image.bytes.npy")
-            found += [whole[a : a + n] for a, n in zip(start, size, strict=True)]
-        else:
-            found += list(whole)
-    for path in sorted(store.glob("shard-*.h5")):
-        with h5py.File(path) as file:
-            if "image_start" in file:
-                ends = np.append(file["image_start"][1:], len(file["image"]))
-                found += [file["image"][a:b] for a, b in zip(file["image_start"][:], ends, strict=True)]
-            else:
-                found += list(file["image"][:])
-    return found
-
-
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_store_holds_planes_and_gives_rgb(name: str, stores: dict[str, Path], source: Path) -> None:
-    """In every layout, plain tools find one and a half bytes a pixel; the reader gives (H, W, 3) of the formula, near
+    """In every layout, readers by the documentation find planes of the formula; the reader gives their (H, W, 3), near
     the source's pixels; sizes of the field are those of RGB."""
-    reader, planes = Reader(stores[name]), stored_planes(stores[name])
+    reader = Reader(stores[name])
     field = reader.fields["image"]
     assert field.encoding == ("ycgco420_deflate" if "gzip" in name else "ycgco420")
     assert (field.dtype, field.shape) == ("uint8", (None, None, 3) if name.endswith("keep") else (17, 22, 3))
     recipe = json.loads((stores[name] / "store.json").read_text())["recipe"]
     assert (recipe["color"], recipe["libraries"]["encoder"].split()[0]) == ("ycgco420", "rawpack.yuv420")
-    assert len(planes) == len(reader) == 70
-    for i in range(0, 70, 3):
+    for i, stored in enumerate(StoreByDocs(stores[name]).samples()):
         image = reader[i]["image"]
-        height, width, _ = image.shape
-        assert len(planes[i]) == height * width + 2 * -(-height // 2) * -(-width // 2)
-        np.testing.assert_array_equal(image, rgb_of(planes[i], height, width))
+        np.testing.assert_array_equal(image, stored.image)
         if name.endswith("keep"):
             original = np.asarray(Image.open(source / reader[i]["key"]))
             assert psnr(original, image) > 30
-            np.testing.assert_array_equal(planes[i], rgb_to_planes(original))
+            np.testing.assert_array_equal(image, rgb_of(rgb_to_planes(original), *original.shape[:2]))
 
 
-BY_ALL = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("name", "way"), [("memmap-17x22", "processes"), ("hdf5-17x22", "here"), ("hdf5-gzip-17x22", "threads")]
 )
-"""Each layout, and each way in which batches are made: who makes them does not look at layouts."""
-
-
-@BY_ALL
-@pytest.mark.parametrize("decode", [True, "planes"])
-def test_batches_are_rgb_or_planes(name: str, way: str, decode: Any, stores: dict[str, Path]) -> None:
+def test_batches_are_rgb_or_planes(name: str, way: str, stores: dict[str, Path]) -> None:
     """In this process, in threads and in processes, shuffled, batches have the pixels that single samples have;
-    decode="planes" gives each sample's stored bytes, flat."""
+    decode="planes" gives the planes of these, flat."""
     reader = Reader(stores[name], verify=way == "here")
-    images = stored_planes(stores[name]) if decode == "planes" else [sample["image"] for sample in reader]
-    rows = []
-    for batch in reader.batches(16, shuffle=True, decode=decode, **WAYS[way]):
-        rows += batch["index"].tolist()
-        assert (batch["image"].dtype, batch["image"].shape[1:]) == (np.uint8, images[0].shape)
-        np.testing.assert_array_equal(batch["image"], [images[row] for row in batch["index"]])
-    assert sorted(rows) == list(range(70))
+    images = [sample["image"] for sample in reader]
+    for decode in (True, "planes"):
+        rows = []
+        for batch in reader.batches(16, shuffle=True, decode=decode, **WAYS[way]):
+            rows += batch["index"].tolist()
+            made = batch["image"] if decode is True else [rgb_of(planes, 17, 22) for planes in batch["image"]]
+            np.testing.assert_array_equal(made, [images[row] for row in batch["index"]])
+        assert sorted(rows) == list(range(70))
 
 
 def test_planes_are_what_the_documentation_calls_them(tmp_path: Path) -> None:
