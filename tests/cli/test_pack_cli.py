@@ -136,19 +136,6 @@ def test_size_is_height_by_width_and_crop_is_not(tmp_path: Path) -> None:
     assert [(one["key"], one["reason"]) for one in rejects_of(cut)] == [("small.png", "crop_outside")]
 
 
-def test_quality_and_subsampling_reach_the_jpeg_files(few: Path, tmp_path: Path) -> None:
-    """A higher --quality makes larger files; --subsampling is what the JPEG headers say."""
-    sizes = []
-    for quality, subsampling, sampling in ((50, "422", (2, 1)), (95, "444", (1, 1))):
-        store = tmp_path / f"{quality}"
-        pack(few, store, "--format", "lmdb", "--size", 64, "--quality", quality, "--subsampling", subsampling)
-        (value, *_) = lmdb_values(store)
-        with Image.open(io.BytesIO(value)) as image:
-            assert image.layer[0][1:3] == sampling  # type: ignore[attr-defined]
-        sizes.append(len(value))
-    assert sizes[0] < sizes[1]
-
-
 # ---------------------------------------------------------------------------------------------- asked wrongly
 
 
@@ -170,20 +157,6 @@ def test_quality_and_subsampling_reach_the_jpeg_files(few: Path, tmp_path: Path)
 def test_options_that_make_no_sense_are_refused(few: Path, tmp_path: Path, options: list[str], words: str) -> None:
     """One line that shows option and value, exit code 2, and nothing is written."""
     assert words in refused(*options, few, tmp_path / "store")
-    assert not (tmp_path / "store").exists()
-
-
-def test_a_source_must_be_a_folder_with_images(tmp_path: Path) -> None:
-    """Missing, a file, empty, or without an image: one line that names it, exit code 2, and no destination."""
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "a.txt").write_text("no image")
-    file = save(tmp_path / "a.jpg", picture(8, 8, 0))
-    cases = {"missing": "there is no file or folder", file.name: "is a file", "empty": "no image", "texts": "no image"}
-    for name, words in cases.items():
-        line = refused(tmp_path / name, tmp_path / "store")
-        assert (words in line, str(tmp_path / name) in line) == (True, True), line
-    assert here("", tmp_path / "store").code == 2
     assert not (tmp_path / "store").exists()
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,7 +16,6 @@ import h5py
 import lmdb
 import msgspec
 import numpy as np
-import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from folders import flip
 from pictures import picture, save
@@ -25,9 +24,7 @@ from running import FORMATS, Ran, pack, run_here
 
 from rawpack import DamagedStoreError, RawpackError, Reader
 from rawpack.disk import manifest
-from rawpack.store.store import Store
 from rawpack_packer import recipe as recipes
-from rawpack_packer.inspect.verify import ShardProbe
 
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 PROBE = "rawpack_packer.inspect.verify.ShardProbe.complaint"
@@ -157,20 +154,6 @@ def test_the_sample_that_a_bit_belongs_to_is_named(
                     list(reader.batches(8, workers=workers))
             whole = reader.select([i for i in range(COUNT) if i != number])
             assert len(rows_of(whole.batches(8, workers=1))) == COUNT - 1
-
-
-@pytest.mark.own_processes
-def test_a_process_that_dies_is_blamed_on_no_other_shard(sound: Callable[[str, str], Path]) -> None:
-    """LMDB is asked about one shard after another in one process; where that is dead, a new one is asked."""
-    others = psutil.Process().children()
-    with closing(ShardProbe(Store(sound("lmdb", "24")))) as probe:
-        assert probe.complaint(0, "image") is None
-        (child,) = set(psutil.Process().children()) - set(others)
-        assert probe.complaint(1, "image") is None
-        assert set(psutil.Process().children()) - set(others) == {child}
-        child.kill()
-        assert probe.complaint(0, "image") is None
-    assert set(psutil.Process().children()) <= set(others)
 
 
 # ---------------------------------------------------------------------------------------------- manifests
