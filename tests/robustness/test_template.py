@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import resource
 import signal
 import sys
@@ -124,6 +123,7 @@ def test_random_numbers_differ() -> None:
     """Workers do not share the state of random generators, although the template had it when it forked them."""
 
     def prepare() -> None:
+        import random
 
         import numpy as np
 
@@ -131,9 +131,7 @@ def test_random_numbers_differ() -> None:
         random.random()
 
     template, found = Template(prepare), list[list[Any]]()
-    generators = [
-        f"__import__('{name}').{call}" for name, call in (("random", "random()"), ("numpy", "random.random()"))
-    ]
+    generators = ["__import__('random').random()", "__import__('numpy').random.random()"]
     for _ in range(3):
         child = Child(says(), None, launcher=template)
         assert isinstance(child.process, ForkedProcess)
