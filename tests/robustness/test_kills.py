@@ -105,7 +105,7 @@ class Run:
         return number.name, True
 
     def left(self) -> list[str]:
-        """What is left of its processes once they had time to end, of its temporary files, and of shared memory."""
+        """What is left of its processes once they had time to end, and of its temporary files."""
         _, alive = psutil.wait_procs(list(self._processes()), timeout=ENDS_S)
         files = [path.relative_to(self.folder).as_posix() for path in self.temporary.rglob("*")]
         return [*map(str, alive), *files]
@@ -115,16 +115,6 @@ class Run:
             with contextlib.suppress(psutil.Error):
                 if process.environ().get("RAWPACK_MARK") == self.mark:
                     yield process
-
-
-def shared_memory() -> set[Path]:
-    """Named files of shared memory that nobody has open or mapped."""
-    names = {path for path in Path("/dev/shm").glob("*") if path.is_file()}
-    for process in psutil.process_iter() if names else ():
-        with contextlib.suppress(psutil.Error, OSError):
-            names -= {Path(area.path) for area in process.memory_maps()}
-            names -= {Path(file.path) for file in process.open_files()}
-    return names
 
 
 @dataclass(frozen=True)
@@ -221,13 +211,12 @@ class Kills:
 
 @pytest.fixture(scope="module")
 def kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kills]:
-    root, before = tmp_path_factory.mktemp("kills"), shared_memory()
+    root = tmp_path_factory.mktemp("kills")
     with serving() as server, pytest.MonkeyPatch.context() as patch:
         find_by_itself(server, patch)
         (root / "scene").mkdir()
         with forks(environment()) as forked:
             yield Kills(Scene(root / "scene", server), root, forked)
-        assert shared_memory() <= before
 
 
 KILLED = tuple(line for line in LINES if not line.startswith("view"))
