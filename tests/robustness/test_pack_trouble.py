@@ -23,7 +23,7 @@ import pytest
 from folders import rejects_of, settled, states_of
 from forked import Forks, forks
 from pictures import linked, picture, save
-from running import FORMATS, Ran, Undisturbed, command, environment, pack, run_here, undisturbed_runs
+from running import FORMATS, Ran, Undisturbed, environment, pack, run_here, undisturbed_runs
 from troubled import At, Trouble, append, die, hang, opening, shrink_memory, touch
 from troubled import troubled as troubled_source
 
@@ -267,18 +267,19 @@ def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> No
     assert len(Reader(store)) == 2
 
 
-def test_few_descriptors(source: Path, undisturbed: Undisturbed, tmp_path: Path) -> None:
-    """Under a low `ulimit -n` the run says in one line what it lacks, and then goes on."""
-    store = tmp_path / "store"
-    args = ["--quiet", "--workers", 2, *SMALL, source, store]
-    ran = subprocess.run(
-        ["bash", "-c", 'ulimit -n 14; exec "$@"', "bash", *command(), "pack", *map(str, args)],
-        env=environment(), capture_output=True, encoding="utf-8", check=False,
-    )  # fmt: skip
-    assert ran.returncode == 1
-    assert "Too many open files" in one_line(ran.stderr)
-    pack(source, store, *SMALL)
-    assert settled(store) == undisturbed("memmap")
+def test_limits_of_memory_change_no_byte(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns one at a time, checksums by way of the disk, provenance in blocks: the store is the same."""
+    usual = pack(source, tmp_path / "usual", *SMALL, *FORMATS["lmdb"])
+    monkeypatch.setattr("rawpack_packer.job.commit._OPEN_FILES", 1)
+    monkeypatch.setattr("rawpack_packer.job.commit._BLOCK_ROWS", 7)
+    monkeypatch.setattr("rawpack_packer.job.commit._IN_MEMORY", 20)
+    monkeypatch.setattr("rawpack_packer.destination.journal._BLOCK", 5)
+    little = pack(source, tmp_path / "little", *SMALL, *FORMATS["lmdb"])
+    assert settled(little) == settled(usual)
+    assert json.loads((little / "store.json").read_text())["counts"]["identical_files"] == COUNT - 4
+    assert (little / "provenance.npy").read_bytes() == (usual / "provenance.npy").read_bytes()
+    digests = {json.loads((store / "provenance.json").read_text())["source"]["digest"] for store in (little, usual)}
+    assert len(digests) == 1
 
 
 # ---------------------------------------------------------------------------------------------- samples that kill
