@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import h5py
 import lmdb
 import numpy as np
 import pytest
@@ -83,8 +84,9 @@ def test_slices_and_batches_have_every_image(stored: Stored, layout: str) -> Non
         assert sorted(seen) == list(range(COUNT))
 
 
-def test_files_of_every_image(stored: Stored) -> None:
-    """`decode=False`, for all images or by field, gives what liblmdb has under each image's key."""
+def test_files_and_planes_of_every_image(stored: Stored) -> None:
+    """`decode=False`, for all images or by field, gives what liblmdb has under each image's key; `decode="planes"` what
+    h5py has of those that have planes."""
     store = stored("lmdb")
     reader = Reader(store)
     with lmdb.open(str(store / "shard-00000.lmdb"), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
@@ -99,6 +101,14 @@ def test_files_of_every_image(stored: Stored) -> None:
     assert values["000000000003.target"][:2] == b"\xff\xd8"
     assert values["000000000003.depth"][:4] == b"\x89PNG"
     np.testing.assert_array_equal(part["image"][3], reader[3]["image"])
+    store = stored("hdf5-planes")
+    ways: tuple[Any, ...] = ("planes", {"target": "planes"})
+    all_, one = (next(iter(Reader(store).batches(8, decode=way, workers=0))) for way in ways)
+    with h5py.File(store / "shard-00000.h5") as shard:
+        for name in ("image", "inverted", "target"):
+            np.testing.assert_array_equal(all_[name], shard[name][:8])
+    np.testing.assert_array_equal(one["target"], all_["target"])
+    np.testing.assert_array_equal(one["inverted"][2], Reader(store)[2]["inverted"])
 
 
 @pytest.mark.parametrize(("layout", "one_size"), [("memmap-zstd", False), ("zstd-planes", True)])

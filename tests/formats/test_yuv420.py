@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from pictures import picture, save
 from PIL import Image
 from planes import rgb_of, spread
@@ -27,7 +26,6 @@ from rawpack.transforms import RandomCrop
 from rawpack_packer.samples.encoders import rgb_to_planes
 from rawpack_packer.tune.loss import psnr
 
-Bytes = NDArray[np.uint8]
 LAYOUTS: dict[str, tuple[str, ...]] = {
     "memmap-17x22": (),
     "memmap-keep": (),

@@ -35,7 +35,6 @@ pytestmark = [
     pytest.mark.own_processes,
 ]
 
-SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 SEED = os.environ.get("RAWPACK_SEED") or os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex[:8]
 ENDS_S = 120
 """Within which a process that was not killed ends on any machine."""

@@ -40,7 +40,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, ba
 # Workers get the functions of this file by their code: what it imports takes them a second.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 SMALL = ("--size", "64", "--shard-size", "1")
 """Parts of 64 samples, 786 kB of pixels."""
 COUNT = 136
