@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 from folders import flip, states_of
 from pictures import picture, save
 from PIL import Image
-from running import FORMATS, Packed, pack, run_here
+from running import Packed, pack, run_here
 
 from rawpack import Reader, native
 
@@ -26,30 +25,14 @@ LAYOUTS = [("memmap", "keep"), ("hdf5-gzip", "keep"), ("lmdb", "48")]
 over_stores = pytest.mark.parametrize(("layout", "size"), LAYOUTS, ids=["-".join(one) for one in LAYOUTS])
 
 
-Stores = Callable[[str, str], Path]
-
-
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Stores:
-    """`small("hdf5", "24")`: a store of 40 images in two classes with one reject, in one shard."""
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 40 images in two classes with one reject, in one shard."""
     root = tmp_path_factory.mktemp("small")
     for i in range(40):
         save(root / "source" / f"class {i % 2}" / f"{i:02d}.jpg", picture(30 + i % 3, 40, i))
     (root / "source" / "class 0" / "bad.jpg").write_text("no image")
-
-    def get(layout: str, size: str) -> Path:
-        store = root / f"{layout}-{size}"
-        if not store.exists():
-            options = [*FORMATS[layout], "--size", size, "--shard-size", 1, "--max-rejects", 1]
-            pack(root / "source", store, *options)
-        return store
-
-    return get
-
-
-def copied(store: Path, to: Path) -> Path:
-    shutil.copytree(store, to)
-    return to
+    return pack(root / "source", root / "store", "--size", 24, "--shard-size", 1, "--max-rejects", 1)
 
 
 # ---------------------------------------------------------------------------------------------- what is in there
@@ -95,10 +78,10 @@ def test_inspect_tells_what_is_in_a_store(packed: Packed, layout: str, size: str
 
 @pytest.mark.parametrize(("name", "option"), [("provenance.json", "--html=report.html"), ("rejects.jsonl", "")])
 def test_a_file_that_cannot_be_read_is_named(
-    small: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, option: str
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, option: str
 ) -> None:
     """And what it says is not left out; where it is missing, it is."""
-    store = copied(small("memmap", "48"), tmp_path / "store")
+    store = shutil.copytree(small, tmp_path / "store")
     monkeypatch.chdir(tmp_path)
     opening = os.open
 
@@ -196,14 +179,13 @@ def test_a_sound_store_verifies(packed: Packed, layout: str, size: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["--verify", "--verify-quick", ""])
-def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(small: Stores, tmp_path: Path, option: str) -> None:
+def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(small: Path, tmp_path: Path, option: str) -> None:
     """Truncated, longer or missing files: exit code 1, the file is named, by a full check, a quick one or none. What
     the manifest does not name is listed in one line by a check, exit code 0."""
-    sound = small("memmap", "24")
-    names = sorted(path.relative_to(sound).as_posix() for path in sound.rglob("*") if path.is_file())
-    store = copied(sound, tmp_path / "store")
+    names = sorted(path.relative_to(small).as_posix() for path in small.rglob("*") if path.is_file())
+    store = shutil.copytree(small, tmp_path / "store")
     for name in (name for name in names if not name.startswith("provenance.")):
-        data = (sound / name).read_bytes()
+        data = (small / name).read_bytes()
         for changed in (b"", data[:-1], data + b"x", None):
             (store / name).unlink()
             if changed is not None:
@@ -230,7 +212,7 @@ def test_what_to_do_about_a_damaged_store(packed: Packed, images: Path, tmp_path
     others, bit for bit; and `pack --restart` makes the store that was there."""
     command = ["pack", "--quiet", "--size", "16", "--shard-size", 1, images]
     sound = packed("memmap", "--size", 16)
-    store = copied(sound, tmp_path / "a store")
+    store = shutil.copytree(sound, tmp_path / "a store")
     reader, shard = Reader(sound), store / "shard-00001.npy"
     data, lost = shard.read_bytes(), [*range(64, 75)]
     if harm == "gone":

@@ -34,10 +34,10 @@ def installed() -> Iterator[None]:
     tables.added.cache_clear()
 
 
-def by_hand(store: Path, name: str = "image") -> Iterator[bytes]:
-    """The values of an image or mask field of a toy store, decoded as its few lines of documentation say."""
+def by_hand(store: Path) -> Iterator[bytes]:
+    """The images of a toy store, decoded as its few lines of documentation say."""
     columns = store / "columns-1"
-    places = zip(*(np.load(columns / f"{name}.{what}.npy").tolist() for what in ("offset", "bytes")), strict=True)
+    places = zip(*(np.load(columns / f"image.{what}.npy").tolist() for what in ("offset", "bytes")), strict=True)
     shards = [path.read_bytes() for path in sorted(store.glob("shard-*.toy"))]
     number, before = -1, sys.maxsize
     for offset, size in places:
@@ -95,17 +95,6 @@ def test_it_converts_to_other_formats_and_back(store: Path, images: Path, tmp_pa
         np.testing.assert_array_equal(toy[i]["image"], memmap[i]["image"])
     shards = {name: data for name, data in files_of(store).items() if name.startswith("shard")}
     assert {name: data for name, data in files_of(tmp_path / "toy").items() if name.startswith("shard")} == shards
-
-
-def test_masks_are_stored_so_too(tmp_path: Path) -> None:
-    """A mask of 16 bits in a toy store comes back to the bit."""
-    masks = [np.arange(12, dtype=np.uint16).reshape(6, 2) * 1000 + i for i in range(5)]
-    samples = [{"image": np.full((6, 2, 3), i, np.uint8), "depth": mask} for i, mask in enumerate(masks)]
-    rawpack_packer.pack(samples, tmp_path / "store", format="toy", fields={"depth": "mask"}, workers=0)
-    reader = Reader(tmp_path / "store")
-    for i, (mask, stored) in enumerate(zip(masks, by_hand(tmp_path / "store", "depth"), strict=True)):
-        np.testing.assert_array_equal(reader[i]["depth"][..., 0], mask)
-        assert stored == mask.tobytes()
 
 
 def test_without_its_package_a_store_says_what_is_missing(

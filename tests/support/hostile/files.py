@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from hostile.copies import OUTSIDE, Copy, Mutation
+from hostile.copies import Copy, Mutation
 
 _HUGE = 1 << 40
 """Bytes of a sparse file."""
@@ -56,24 +55,11 @@ def replacements(name: str) -> Iterator[Mutation]:
         with (copy.path / name).open("r+b") as file:
             file.truncate(_HUGE)
 
-    def bind(path: Path) -> None:
-        here = Path.cwd()
-        with socket.socket(socket.AF_UNIX) as listener:
-            os.chdir(path.parent)  # socket paths are short
-            try:
-                listener.bind(path.name)
-            finally:
-                os.chdir(here)
-
     kinds: dict[str, Callable[[Path, Copy], object]] = {
         "missing": lambda path, copy: None,
         "a folder": lambda path, copy: path.mkdir(),
         "a pipe": lambda path, copy: os.mkfifo(path),
-        "a socket": lambda path, copy: bind(path),
         "a link to the same bytes outside": lambda path, copy: path.symlink_to(copy.outside / name),
-        "a relative link outside": lambda path, copy: path.symlink_to(
-            Path("../" * (1 + name.count("/"))) / OUTSIDE / name
-        ),
         "a link to /dev/zero": lambda path, copy: path.symlink_to("/dev/zero"),
         "a link to nowhere": lambda path, copy: path.symlink_to(copy.outside / "nothing"),
         "a link to itself": lambda path, copy: path.symlink_to(path.name),
