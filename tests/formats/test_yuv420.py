@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -36,8 +35,6 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
 }
 TO_YCGCO = np.array([[0.25, 0.5, 0.25], [-0.25, 0.5, -0.25], [0.5, 0, -0.5]], np.float64)
 """Of ITU-T H.273, matrix coefficients 8."""
-WORDS = r"flat: (\w+), then (\w+), then (\w+) of each"
-"""How the guide names the planes of a batch."""
 
 
 sides = st.integers(1, 21)
@@ -161,21 +158,6 @@ def test_batches_are_rgb_or_planes(name: str, way: str, stores: dict[str, Path])
             made = batch["image"] if decode is True else [rgb_of(planes, 17, 22) for planes in batch["image"]]
             np.testing.assert_array_equal(made, [images[row] for row in batch["index"]])
         assert sorted(rows) == list(range(70))
-
-
-def test_planes_are_what_the_documentation_calls_them(tmp_path: Path) -> None:
-    """Batches of pure colors hold the formula's Y, Cg and Co, in the order in which the docstring of batches() and the
-    guide name them: who converts by these words gets the colors."""
-    colors = np.array([(255, 0, 0), (0, 255, 0), (0, 0, 255)], np.uint8)
-    rawpack_packer.pack(np.broadcast_to(colors[:, None, None], (3, 8, 8, 3)).copy(), tmp_path / "s", color="ycgco420")
-    (batch,) = Reader(tmp_path / "s").batches(3, workers=0, decode="planes")
-    found = {"Y": batch["image"][:, 32], "Cg": batch["image"][:, 64 + 8], "Co": batch["image"][:, 64 + 16 + 8]}
-    expected = np.clip(np.floor(colors @ TO_YCGCO.T + (0.5, 128.5, 128.5)), 0, 255)
-    guide = (Path(__file__).parents[2] / "docs/how-to/choose-a-format-and-size.md").read_text("utf-8")
-    for text, pattern in ((Reader.batches.__doc__ or "", r"the planes (\w+), (\w+) and (\w+)\s+of"), (guide, WORDS)):
-        names = re.search(pattern, text)
-        assert names
-        np.testing.assert_array_equal(np.stack([found[name] for name in names.groups()], axis=1), expected)
 
 
 @pytest.mark.parametrize(
