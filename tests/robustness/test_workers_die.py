@@ -308,7 +308,7 @@ def test_a_thread_that_hangs(store: Path, truth: Truth, monkeypatch: pytest.Monk
     monkeypatch.setattr("rawpack.workers.backends._JOIN_TIMEOUT_S", 0.2)
     batches = reader.batches(BATCH, workers=replace(WAYS["threads"]["workers"], timeout=0.3))
     held = list[dict[str, Any]]()
-    error = r"cannot be killed 3 times at .*3.*is the disk or network share of the store"
+    error = r"cannot be killed 3 times at .*\b3\b.*is the disk or network share of the store"
     ends = pytest.raises(WorkerError, match=error) if forever else nullcontext()
     with pytest.warns(RuntimeWarning, match="cannot be killed"), ends:
         held.extend(batches)
