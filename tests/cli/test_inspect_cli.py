@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.metadata
 import json
-import os
 import re
 import shlex
 import shutil
@@ -74,28 +72,6 @@ def test_inspect_tells_what_is_in_a_store(packed: Packed, layout: str, size: str
     assert told["recipe"]["size"] == (48 if size == "48" else "keep")
     assert f'"checksum": "xxh3-128:{told["digest"]}"' in (store / "store.json").read_text("utf-8")
     assert (sum(told["sizes"].values()) == 75) if size == "keep" else told["sizes"] is None
-
-
-@pytest.mark.parametrize(("name", "option"), [("provenance.json", "--html=report.html"), ("rejects.jsonl", "")])
-def test_a_file_that_cannot_be_read_is_named(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, option: str
-) -> None:
-    """And what it says is not left out; where it is missing, it is."""
-    store = shutil.copytree(small, tmp_path / "store")
-    monkeypatch.chdir(tmp_path)
-    opening = os.open
-
-    def opened(path: str | Path, flags: int, *how: int) -> int:
-        if Path(path) == store / name:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), os.fspath(path))
-        return opening(path, flags, *how)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", opened)
-        ran = run_here("inspect", *option.split(), store)
-    assert (ran.code, f"{store / name}" in ran.err) == (1, True), ran
-    (store / name).unlink()
-    assert run_here("inspect", *option.split(), store).code == (1 if name == "rejects.jsonl" else 0)
 
 
 def test_inspect_refuses_what_is_no_store(tmp_path: Path) -> None:

@@ -158,8 +158,6 @@ ALL = [
     *(("lmdb", size, "gray") for size in ("48", "keep")),
     *(("hdf5-chunk4", "48", "ycgco420"), ("hdf5-gzip", "keep", "ycgco420")),
 ]
-SOME = [("memmap", "48", "rgb"), ("hdf5-gzip", "keep", "rgb")]
-"""For what no format has code of its own."""
 
 
 @pytest.fixture
@@ -178,8 +176,11 @@ def over(cases: list[tuple[str, str, str]]) -> pytest.MarkDecorator:
 @over(ALL)
 def test_every_image_is_the_file_brought_to_the_recipe(case: Case) -> None:
     """Pixels are what Pillow decodes, resized by exact averaging; an lmdb store adds JPEG loss and nothing else, planes
-    the blur of their colour."""
+    the blur of their color. Samples come in path order, with their keys, and labels as torchvision numbers folders."""
     reader, quality = Reader(case.path), []
+    assert [*reader.column("key")] == case.truth.keys
+    assert reader.column("label").tolist() == case.truth.labels
+    assert reader.class_to_idx == {name: i for i, name in enumerate(case.truth.classes)}
     for i in range(len(case.truth)):
         image, expected = reader[i]["image"], case.expected(i)
         if case.layout == "lmdb" or case.color == "ycgco420":
@@ -188,19 +189,6 @@ def test_every_image_is_the_file_brought_to_the_recipe(case: Case) -> None:
         else:
             assert worst(image, expected) <= 2, case.truth.keys[i]
     assert not quality or (np.mean(quality) > 30 and min(quality) > 25)
-
-
-@over(SOME)
-def test_order_labels_keys_and_classes_are_those_of_the_folder(case: Case) -> None:
-    """Samples come in path order, with their keys to the letter, and labels as torchvision numbers folders."""
-    reader = Reader(case.path)
-    samples = [reader[i] for i in range(len(reader))]
-    assert len(reader) == len(case.truth)
-    assert [sample["key"] for sample in samples] == case.truth.keys
-    assert [int(sample["label"]) for sample in samples] == case.truth.labels
-    assert [int(sample["index"]) for sample in samples] == list(range(len(samples)))
-    assert reader.classes == tuple(case.truth.classes)
-    assert reader.class_to_idx == {name: i for i, name in enumerate(case.truth.classes)}
 
 
 # ---------------------------------------------------------------------------------------------- batches
