@@ -93,25 +93,18 @@ def weights(stored: int, wanted: int) -> NDArray[np.float64]:
     return matrix
 
 
-def fitted(pixels: Pixels, target: tuple[int, int]) -> NDArray[np.float64]:
-    """Scaled to cover and centre-cropped, with torchvision's rounding; exact, not rounded to whole levels."""
-    height, width, _ = pixels.shape
-    scale = max(target[0] / height, target[1] / width)
-    if scale == target[0] / height:
-        scaled = target[0], max(target[1], width * target[0] // height)
-    else:
-        scaled = max(target[0], height * target[1] // width), target[1]
-    tall = np.tensordot(weights(height, scaled[0]), pixels.astype(np.float64), 1)
-    whole = np.matmul(weights(width, scaled[1]), tall)
-    top, left = round((scaled[0] - target[0]) / 2), round((scaled[1] - target[1]) / 2)
-    cut: NDArray[np.float64] = whole[top : top + target[0], left : left + target[1]]
-    return cut
-
-
 @cache
 def resized(path: Path, color: str) -> NDArray[np.float64]:
-    """An image file as stores of one size hold it."""
-    return fitted(decoded(path, color), (SIZE, SIZE))
+    """An image file as stores of one size hold it: scaled to cover and centre-cropped, with torchvision's rounding;
+    exact, not rounded to whole levels."""
+    pixels = decoded(path, color)
+    height, width, _ = pixels.shape
+    tall, wide = max(SIZE, height * SIZE // width), max(SIZE, width * SIZE // height)
+    rows = np.tensordot(weights(height, tall), pixels.astype(np.float64), 1)
+    whole = np.matmul(weights(width, wide), rows)
+    top, left = round((tall - SIZE) / 2), round((wide - SIZE) / 2)
+    cut: NDArray[np.float64] = whole[top : top + SIZE, left : left + SIZE]
+    return cut
 
 
 def worst(a: NDArray[Any], b: NDArray[Any]) -> float:
@@ -160,20 +153,15 @@ ALL = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(params=ALL, ids="-".join)
 def case(request: pytest.FixtureRequest, packed: Packed, images: Path) -> Case:
     layout, size, color = request.param
     return Case(packed(layout, "--size", size, "--color", color), layout, size, color, truth_of(images))
 
 
-def over(cases: list[tuple[str, str, str]]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", cases, indirect=True, ids=["-".join(asked) for asked in cases])
-
-
 # ---------------------------------------------------------------------------------------------- single samples
 
 
-@over(ALL)
 def test_every_image_is_the_file_brought_to_the_recipe(case: Case) -> None:
     """Pixels are what Pillow decodes, resized by exact averaging; an lmdb store adds JPEG loss and nothing else, planes
     the blur of their color. Samples come in path order, with their keys, and labels as torchvision numbers folders."""
@@ -194,7 +182,6 @@ def test_every_image_is_the_file_brought_to_the_recipe(case: Case) -> None:
 # ---------------------------------------------------------------------------------------------- batches
 
 
-@over(ALL)
 def test_batches_hold_the_samples(case: Case) -> None:
     """Here, by threads and, of images of different sizes, by processes: each array of a batch has the samples that
     `index` names, in the same order, and may be written to. Different sizes need an image size, and the error says so.
