@@ -314,9 +314,7 @@ def test_any_number_of_samples_that_kill_cost_themselves(
 
     ran = troubled(trouble, "--workers", 1, "--max-rejects", 1, *SMALL, source, store)
     assert ran.code == 1
-    told = re.search(
-        r"2 samples killed the workers .*the last one '(.*)', and --max-rejects allows 1", one_line(ran.err)
-    )
+    told = re.search(r"2 samples killed .* the last one '(.*)', and --max-rejects allows 1", one_line(ran.err))
     assert told
     assert keys.index(told[1]) in killers
     args = ["--json", "--max-rejects", 6, *SMALL, source, store]
