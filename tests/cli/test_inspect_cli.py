@@ -2,58 +2,35 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.metadata
 import json
-import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
-from archived import tar
 from folders import flip, states_of
-from pictures import encoded, picture, save
+from pictures import picture, save
 from PIL import Image
-from running import FORMATS, Packed, pack, run_here
+from running import Packed, pack, run_here
 
 from rawpack import Reader, native
-from rawpack.disk import manifest as manifests
-from rawpack.jpeg.choice import decoder
-from rawpack_packer.text import size
 
 LAYOUTS = [("memmap", "keep"), ("hdf5-gzip", "keep"), ("lmdb", "48")]
 over_stores = pytest.mark.parametrize(("layout", "size"), LAYOUTS, ids=["-".join(one) for one in LAYOUTS])
 
 
-Stores = Callable[[str, str], Path]
-
-
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Stores:
-    """`small("hdf5", "24")`: a store of 40 images in two classes with one reject, in one shard."""
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 40 images in two classes with one reject, in one shard."""
     root = tmp_path_factory.mktemp("small")
     for i in range(40):
         save(root / "source" / f"class {i % 2}" / f"{i:02d}.jpg", picture(30 + i % 3, 40, i))
     (root / "source" / "class 0" / "bad.jpg").write_text("no image")
-
-    def get(layout: str, size: str) -> Path:
-        store = root / f"{layout}-{size}"
-        if not store.exists():
-            options = [*FORMATS[layout], "--size", size, "--shard-size", 1, "--max-rejects", 1]
-            pack(root / "source", store, *options)
-        return store
-
-    return get
-
-
-def copied(store: Path, to: Path) -> Path:
-    shutil.copytree(store, to)
-    return to
+    return pack(root / "source", root / "store", "--size", 24, "--shard-size", 1, "--max-rejects", 1)
 
 
 # ---------------------------------------------------------------------------------------------- what is in there
@@ -61,7 +38,8 @@ def copied(store: Path, to: Path) -> Path:
 
 @over_stores
 def test_inspect_tells_what_is_in_a_store(packed: Packed, layout: str, size: str) -> None:
-    """Samples, classes with counts, format, version, bytes, fields with dtype and shape, recipe, origin, digest."""
+    """Samples, classes with counts, format, version, bytes, fields with dtype and shape, recipe, origin, digest; the
+    same facts with --json."""
     store = packed(layout, "--size", size)
     ran = run_here("inspect", store)
     assert (ran.code, ran.err) == (0, "")
@@ -80,94 +58,37 @@ def test_inspect_tells_what_is_in_a_store(packed: Packed, layout: str, size: str
         r"packed +\d{4}-\d\d-\d\d \d\d:\d\d UTC on ",
     ):
         assert re.search(words, ran.out), words
-    assert json.loads((store / "store.json").read_bytes())["checksum"].endswith(ran.out.split("digest")[1].split()[0])
+    assert ran.out.split("digest")[1].split()[0] in (store / "store.json").read_text("utf-8")
     assert ("sizes, height x width" in ran.out) == (size == "keep")
     if size == "keep":
         assert re.search(r"97x51 +14\b", ran.out)
 
-
-@over_stores
-def test_inspect_json_is_for_programs(packed: Packed, layout: str, size: str) -> None:
-    """--json prints one object with the same facts, and true byte counts."""
-    store = packed(layout, "--size", size)
-    ran = run_here("inspect", "--json", store)
-    assert (ran.code, ran.err) == (0, "")
-    told = json.loads(ran.out)
+    told = json.loads(run_here("inspect", "--json", store).out)
     assert (told["format"], told["samples"], told["version"]) == (layout.split("-")[0], 75, 1)
-    assert told["classes"]["line\nbreak"] == 14
-    assert told["classes"]["Empty"] == 0
-    assert sum(told["classes"].values()) == 75
+    assert (told["classes"]["line\nbreak"], told["classes"]["Empty"], sum(told["classes"].values())) == (14, 0, 75)
     assert told["bytes"]["shards"] == sum(path.stat().st_size for path in store.glob("shard-*"))
     assert told["bytes"]["columns"] == sum(path.stat().st_size for path in (store / "columns-1").iterdir())
     assert told["fields"]["image"]["dtype"] == "uint8"
     assert told["recipe"]["size"] == (48 if size == "48" else "keep")
     assert f'"checksum": "xxh3-128:{told["digest"]}"' in (store / "store.json").read_text("utf-8")
-    assert (told["sizes"] is None) == (size != "keep")
-    if size == "keep":
-        assert sum(told["sizes"].values()) == 75
-
-
-def test_the_size_per_image_is_that_of_the_whole_store(small: Stores) -> None:
-    """The size, the size per image and the share of raw pixels count all files of the store, labels and keys too."""
-    store = small("lmdb", "24")
-    beside = ("store.json", "provenance.json", "provenance.npy")
-    total = sum(path.stat().st_size for path in store.rglob("*") if path.is_file() and path.name not in beside)
-    told = json.loads(run_here("inspect", "--json", store).out)["bytes"]
-    assert told["store"] == total > 1.02 * told["shards"]
-    assert told["per_sample"] == pytest.approx(total / 40, abs=0.1)
-    assert told["of_raw"] == pytest.approx(total / (40 * 24 * 24 * 3), rel=1e-3)
-    shown = re.search(r"size +([\d.]+) kB in 1 shard, ([\d.]+) (k?B) per image", run_here("inspect", store).out)
-    assert shown is not None
-    assert float(shown[1]) == pytest.approx(total / 1000, rel=0.005)
-    assert float(shown[2]) * {"B": 1, "kB": 1000}[shown[3]] == pytest.approx(total / 40, rel=0.005)
-
-
-@pytest.mark.parametrize(
-    ("fails", "name", "option"),
-    [
-        ("open", "provenance.json", "--html=report.html"),
-        ("read", "provenance.npy", "--json"),
-        ("open", "rejects.jsonl", ""),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_named(
-    small: Stores,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fails: str,
-    name: str,
-    option: str,
-) -> None:
-    """And what it says is not left out; where it is missing, it is."""
-    store = copied(small("memmap", "48"), tmp_path / "store")
-    monkeypatch.chdir(tmp_path)
-    opening = os.open
-
-    def opened(path: str | Path, flags: int, *how: int) -> int:
-        if Path(path) == store / name:
-            if fails == "open":
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), os.fspath(path))
-            flags = os.O_WRONLY
-        return opening(path, flags, *how)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", opened)
-        ran = run_here("inspect", *option.split(), store)
-    assert (ran.code, f"{store / name}" in ran.err) == (1, True), ran
-    (store / name).unlink()
-    assert run_here("inspect", *option.split(), store).code == (1 if name == "rejects.jsonl" else 0)
+    assert (sum(told["sizes"].values()) == 75) if size == "keep" else told["sizes"] is None
 
 
 def test_inspect_refuses_what_is_no_store(tmp_path: Path) -> None:
-    """Another folder, an unfinished store: exit code 1 and one line that says which; a missing folder: exit code 2."""
+    """Another folder, an unfinished store: exit code 1 and one line that says which; a missing folder: exit code 2. Of
+    a folder of images, the line has the command that packs them."""
     (tmp_path / "unfinished" / ".rawpack").mkdir(parents=True)
-    for name, words in (("missing", "does not exist"), (".", "not a rawpack store"), ("unfinished", "did not finish")):
+    save(tmp_path / "my photos" / "a" / "1.png", picture(8, 8, 1))
+    for name, code, words in (
+        ("missing", 2, "does not exist"),
+        (".", 1, "not a rawpack store"),
+        ("unfinished", 1, "did not finish"),
+        ("my photos", 1, f"to make a store of its images: `rawpack pack '{tmp_path / 'my photos'}' STORE`"),
+    ):
         ran = run_here("inspect", tmp_path / name)
-        assert ran.code == (2 if name == "missing" else 1)
-        assert words in ran.err
+        assert (ran.code, words in ran.err, len(ran.err.splitlines())) == (code, True, 1), ran
         assert ran.err.startswith("rawpack: ")
-        assert len(ran.err.splitlines()) == 1
-    assert run_here("inspect").code == 2
+        assert ("to make a store" in ran.err) == (name in (".", "my photos"))
 
 
 EVIL = "\x1b[31m\x07\u202e\x9b2J\r"
@@ -180,21 +101,17 @@ def test_control_codes_never_reach_the_terminal(tmp_path: Path) -> None:
     save(source / f"class{EVIL}" / f"key{EVIL}.png", picture(16, 16, 0))
     (source / f"class{EVIL}" / f"bad{EVIL}.jpg").write_text(EVIL)
     (source / f"class{EVIL}" / f"link{EVIL}.jpg").symlink_to(f"nowhere{EVIL}")
-    save(source / f"class{EVIL}" / f"later{EVIL}.png", picture(16, 16, 1))
     store = tmp_path / f"store{EVIL}"
     packing = ["pack", "--workers", 0, "--size", "keep", "--max-rejects", 2, source, store]
     commands: list[list[object]] = [
-        packing, ["inspect", store], packing, ["pack", "--size", 8, source, store],
-        ["pack", "--strict", source, tmp_path / "strict"], ["pack", source / "missing", tmp_path / "other"],
-        ["pack", source, source], ["inspect", source], ["inspect", "--grid", tmp_path / f"sheet{EVIL}.txt", store],
+        packing, ["inspect", store], ["pack", "--size", 8, source, store],
+        ["pack", "--strict", source, tmp_path / "strict"], ["inspect", source],
         ["inspect", "--grid", tmp_path / f"sheet{EVIL}.png", store],
     ]  # fmt: skip
     ran = [run_here(*words) for words in commands]
     (shard,) = store.glob("shard-*")
     flip(shard, -10)
     ran.append(run_here("inspect", "--verify", store))
-    save(source / f"class{EVIL}" / f"new{EVIL}.png", picture(16, 16, 0))
-    ran.append(run_here(*packing))
     for one in ran:
         shown = (one.out + one.err).replace("\n", "")
         assert shown.isprintable(), ascii(shown)
@@ -206,11 +123,10 @@ def test_control_codes_never_reach_the_terminal(tmp_path: Path) -> None:
     assert f"class{EVIL}" in json.loads(told.out)["classes"]
 
 
-@pytest.mark.parametrize(("layout", "size"), [("memmap", "keep")])
-def test_grid_draws_a_contact_sheet(packed: Packed, tmp_path: Path, layout: str, size: str) -> None:
+def test_grid_draws_a_contact_sheet(packed: Packed, tmp_path: Path) -> None:
     """--grid writes a picture of 48 samples, 8 in a row, with the images in it."""
     sheet = tmp_path / "sheet.png"
-    ran = run_here("inspect", "--grid", sheet, packed(layout, "--size", size))
+    ran = run_here("inspect", "--grid", sheet, packed("memmap", "--size", "keep"))
     assert ran.code == 0
     assert f"wrote {sheet}: 48 random samples (" in ran.err
     with Image.open(sheet) as image:
@@ -223,46 +139,29 @@ def test_grid_draws_a_contact_sheet(packed: Packed, tmp_path: Path, layout: str,
     assert (np.ptp(pixels, axis=2) > 20).mean() > 0.3
 
 
-def test_grid_takes_few_samples_and_grey_ones(tmp_path: Path) -> None:
-    """Fewer samples than the sheet has places make a smaller sheet; grey images stay grey."""
-    for i in range(3):
-        save(tmp_path / "source" / f"{i}.png", picture(20, 30, i))
-    store = pack(tmp_path / "source", tmp_path / "store", "--size", "keep", "--color", "gray")
-    assert run_here("inspect", "--grid", tmp_path / "small.png", store).code == 0
-    with Image.open(tmp_path / "small.png") as image:
-        assert image.size[0] < 8 * 100
-    ran = run_here("inspect", "--grid", tmp_path / "sheet.txt", store)
-    assert (ran.code, ran.out) == (2, "")
-    assert ("sheet.txt" in ran.err, ".png" in ran.err) == (True, True)
-    ran = run_here("inspect", "--grid", tmp_path / "no" / "folder" / "sheet.png", store)
-    assert (ran.code, ran.out, f"there is no folder {tmp_path / 'no' / 'folder'}" in ran.err) == (2, "", True), ran.err
-
-
 # ---------------------------------------------------------------------------------------------- whether it is sound
 
 
-@pytest.mark.parametrize("option", ["--verify", "--verify-quick"])
 @over_stores
-def test_a_sound_store_verifies(packed: Packed, layout: str, size: str, option: str) -> None:
+def test_a_sound_store_verifies(packed: Packed, layout: str, size: str) -> None:
     """A store as it was packed: exit code 0, said so, and nothing is written."""
     store = packed(layout, "--size", size)
     before = states_of(store)
-    ran = run_here("inspect", option, store)
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out.rstrip().endswith("sound")
-    assert json.loads(run_here("inspect", "--json", option, store).out)["problems"] == []
+    for option in ("--verify", "--verify-quick"):
+        ran = run_here("inspect", option, store)
+        assert (ran.code, ran.err, ran.out.rstrip().endswith("sound")) == (0, "", True)
+    assert json.loads(run_here("inspect", "--json", "--verify", store).out)["problems"] == []
     assert states_of(store) == before
 
 
 @pytest.mark.parametrize("option", ["--verify", "--verify-quick", ""])
-def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(small: Stores, tmp_path: Path, option: str) -> None:
+def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(small: Path, tmp_path: Path, option: str) -> None:
     """Truncated, longer or missing files: exit code 1, the file is named, by a full check, a quick one or none. What
     the manifest does not name is listed in one line by a check, exit code 0."""
-    sound = small("memmap", "24")
-    names = sorted(path.relative_to(sound).as_posix() for path in sound.rglob("*") if path.is_file())
-    store = copied(sound, tmp_path / "store")
+    names = sorted(path.relative_to(small).as_posix() for path in small.rglob("*") if path.is_file())
+    store = shutil.copytree(small, tmp_path / "store")
     for name in (name for name in names if not name.startswith("provenance.")):
-        data = (sound / name).read_bytes()
+        data = (small / name).read_bytes()
         for changed in (b"", data[:-1], data + b"x", None):
             (store / name).unlink()
             if changed is not None:
@@ -283,53 +182,13 @@ def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(small: Store
     assert (told["problems"], told["unlisted"]) == ([], ["latest", "shard-00099.npy", "thumbs"])
 
 
-@pytest.mark.parametrize("name", ["columns-7", ".rawpack/a/b", "store.json.tmp"])
-def test_links_and_special_files_where_packing_makes_files_are_a_fault(
-    small: Stores, tmp_path: Path, name: str
-) -> None:
-    """Exit code 1, quick or not, and what to do: they are to be removed, and are never followed."""
-    store = copied(small("memmap", "24"), tmp_path / "store")
-    (tmp_path / "file").write_text("mine")
-    plants: tuple[Callable[[Path], object], ...] = (
-        lambda path: path.symlink_to(tmp_path), lambda path: path.symlink_to("nowhere"), os.mkfifo,
-        lambda path: os.link(tmp_path / "file", path),
-    )  # fmt: skip
-    for plant in plants:
-        path = store / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        plant(path)
-        for option in ("--verify", "--verify-quick"):
-            told = run_here("inspect", "--json", option, store)
-            assert (told.code, [one["where"] for one in json.loads(told.out)["problems"]]) == (1, [name])
-            assert json.loads(told.out)["repairs"]["remove"].startswith(name)
-        path.unlink()
-        assert run_here("inspect", "--verify-quick", store).code == 0
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-@pytest.mark.parametrize("harm", ["gone", "cut"])
-def test_a_broken_column_hides_no_other_damage(small: Stores, tmp_path: Path, harm: str) -> None:
-    """Where a column cannot be opened, --verify still checks the shards, names each file once, and --json is JSON."""
-    store = copied(small("memmap", "24"), tmp_path / "store")
-    column, shard = store / "columns-1" / "label.npy", store / "shard-00000.npy"
-    if harm == "gone":
-        column.unlink()
-    else:
-        column.write_bytes(column.read_bytes()[:-3])
-    flip(shard, -1)
-    ran = run_here("inspect", "--verify", store)
-    assert (ran.code, ran.out.count("columns-1/label.npy  "), ran.out.count("shard-00000.npy  ")) == (1, 1, 1)
-    told = json.loads(run_here("inspect", "--verify", "--json", store).out)
-    assert {one["where"] for one in told["problems"]} == {"columns-1/label.npy", "shard-00000.npy"}
-
-
 @pytest.mark.parametrize("harm", ["gone", "cut", "changed"])
 def test_what_to_do_about_a_damaged_store(packed: Packed, images: Path, tmp_path: Path, harm: str) -> None:
     """`inspect`, with and without a check, says which samples are lost; the command that it shows makes a store of all
     others, bit for bit; and `pack --restart` makes the store that was there."""
     command = ["pack", "--quiet", "--size", "16", "--shard-size", 1, images]
     sound = packed("memmap", "--size", 16)
-    store = copied(sound, tmp_path / "a store")
+    store = shutil.copytree(sound, tmp_path / "a store")
     reader, shard = Reader(sound), store / "shard-00001.npy"
     data, lost = shard.read_bytes(), [*range(64, 75)]
     if harm == "gone":
@@ -368,8 +227,6 @@ def test_doctor_tells_about_the_machine() -> None:
     assert (ran.code, ran.err) == (0, "")
     for words in ("jpeg decoders", "simplejpeg", ", used", "native core", "packages", "numpy", "GPU", "memory limit  "):
         assert words in ran.out
-    names = re.compile("x86_64|RAWPACK_NATIVE")
-    assert not re.search(r"_|bytes|does not work", names.sub("", ran.out.partition("packages")[0]))
     told = json.loads(run_here("doctor", "--json").out)
     assert told["jpeg"]["used"] in {one["name"] for one in told["jpeg"]["decoders"] if one["works"]}
     assert told["packages"]["numpy"] == np.__version__
@@ -379,52 +236,3 @@ def test_doctor_tells_about_the_machine() -> None:
     assert all(names for names in told["extras"].values())
     assert isinstance(told["gpu"], list)
     assert told["native"]["used"] == native.state()
-
-
-def test_doctor_says_what_is_wrong_with_a_chosen_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RAWPACK_JPEG with an unknown decoder is told, not a crash, and cannot move the cursor."""
-    decoder.cache_clear()  # an error is not kept
-    monkeypatch.setenv("RAWPACK_JPEG", "mosaic\x1b[2J")
-    ran = run_here("doctor")
-    assert (ran.code, ran.err) == (0, "")
-    assert "\x1b" not in ran.out
-    assert "none: RAWPACK_JPEG='mosaic" in ran.out
-    monkeypatch.setenv("RAWPACK_JPEG", "mosaic")
-    assert "mosaic" in json.loads(run_here("doctor", "--json").out)["jpeg"]["used"]
-
-
-def test_a_folder_of_images_is_told_how_to_become_a_store(tmp_path: Path) -> None:
-    """`inspect photos` names the command that packs them, which then works; a folder without images names none."""
-    save(tmp_path / "my photos" / "a" / "1.png", picture(8, 8, 1))
-    ran = run_here("inspect", tmp_path / "my photos")
-    command = f"`rawpack pack '{tmp_path / 'my photos'}' STORE`"
-    assert (ran.code, f"has no store.json; to make a store of its images: {command}" in ran.err) == (1, True), ran
-    assert run_here("pack", tmp_path / "my photos", tmp_path / "store", "--workers", 0, "--size", 8).code == 0
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "a.txt").write_text("no image")
-    assert "rawpack pack" not in run_here("inspect", tmp_path / "texts").err
-
-
-# ---------------------------------------------------------------------------------------------- bytes of the source
-
-
-@pytest.mark.parametrize("recorded", [True, False], ids=["now", "packed before it was recorded"])
-def test_images_in_archives_are_counted_once(tmp_path: Path, recorded: bool) -> None:
-    """`pack` and `inspect` say the same of how much was packed: the images, and not the archives with them too."""
-    images = [encoded(picture(60, 80, i), "JPEG", quality=95) for i in range(20)]
-    for k in range(2):
-        members: dict[str, bytes | str] = {}
-        for i in range(10 * k, 10 * k + 10):
-            members |= {f"{i:03}.jpg": images[i], f"{i:03}.cls": "1"}
-        (tmp_path / f"a-{k}.tar").write_bytes(tar(members))
-    store, total = tmp_path / "store", sum(map(len, images))
-    said = run_here("pack", "--workers", 0, "--size", 16, tmp_path / "a-{0..1}.tar", store)
-    assert f" the {size(total)} of source files\n" in said.out
-    if not recorded:
-        about = json.loads((store / "provenance.json").read_text())
-        assert about.pop("checksum")
-        assert about["source"].pop("bytes") == total
-        (store / "provenance.json").write_bytes(manifests.seal(json.dumps(about, indent=1).encode()))
-    told = json.loads(run_here("inspect", "--json", store).out)
-    assert told["bytes"]["source"] == total
-    assert re.search(rf"\n  source +{size(total)} of source files; the store takes ", run_here("inspect", store).out)

@@ -45,12 +45,6 @@ def test_a_golden_store_gives_what_it_gave(version: Path, name: str) -> None:
     assert ran.code == 0, ran.out + ran.err
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
-def test_every_golden_store_is_known(version: Path) -> None:
-    """None is missing, and none is there that nobody compares."""
-    assert set(golden.stores_in(version)) == set(expected(version)["stores"])
-
-
 @pytest.mark.parametrize("name", golden.LOSSLESS)
 def test_what_is_kept_without_loss_is_what_was_packed(name: str) -> None:
     """Pixels, numbers, boxes and texts are those of the source, which is computed anew."""
@@ -62,7 +56,10 @@ def test_what_is_kept_without_loss_is_what_was_packed(name: str) -> None:
 
 
 def test_there_is_one_of_each() -> None:
-    """Every format, encoding, kind of field and feature, several shards, several folders of columns, rejects."""
+    """Every format, encoding, kind of field and feature, several shards, several folders of columns, rejects. None is
+    there that nobody compares."""
+    for version in VERSIONS:
+        assert set(golden.stores_in(version)) == set(expected(version)["stores"])
     all_of = manifests()
     fields = [field for manifest in all_of for field in manifest["fields"].values()]
     assert {manifest["format"] for manifest in all_of} == set(FORMATS)
@@ -141,12 +138,3 @@ def test_other_tools_read_golden_stores_by_the_pages() -> None:
     for name, found in read_by(sys.executable, by_docs.__file__, *stores).items():
         truth = golden.sums_of(Path(name))
         assert found == {field: truth[field] for field in found}, name
-
-
-def test_a_changed_store_breaks_its_seal(tmp_path: Path) -> None:
-    """The documented check of the manifest refuses one with any other byte."""
-    data = (golden.GOLDEN / "memmap" / "store.json").read_bytes()
-    for at in range(0, len(data), 101):
-        (tmp_path / "store.json").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-        with pytest.raises((AssertionError, ValueError)):
-            by_docs.read_sealed(tmp_path / "store.json")

@@ -86,7 +86,6 @@ def store(sound: Path, tmp_path: Path) -> Path:
     ("change", "when", "options"),
     [
         ("column", "epoch", {"workers": 0}),
-        ("truncate", "epoch", {"workers": Workers(2, backend="thread")}),
         ("overwrite", "batch", {"workers": 0}),
         ("truncate", "sample", {}),
     ],
@@ -106,20 +105,14 @@ def test_a_file_written_over_in_place_is_an_error_and_not_the_end_of_the_process
 
 WAYS_IN: dict[str, Callable[[Reader], Any]] = {
     "a sample": lambda reader: reader[20],
-    "a slice": lambda reader: reader[18:22],
-    "a list": lambda reader: reader[[3, 20]],
     "a selection": lambda reader: reader.select([3, 4])[0],
-    "an export": lambda reader: reader.__getitems__([20]),
     "the page": lambda reader: LookedAt.of(reader).sample(20),
     "a condition": lambda reader: reader.select(where="label == 1"),
-    "classes": lambda reader: reader.select(classes=["1"]),
     "a column": lambda reader: reader.column("label"),
     "a key": lambda reader: look(reader).find(key="0"),
-    "shapes": lambda reader: look(reader).shapes("image"),
     "a place": lambda reader: look(reader).where_is(20),
 }
-COLUMNS = {"a condition": "label", "classes": "label", "a column": "label", "a key": "key", "shapes": "image.xxh3",
-           "a place": "image.xxh3"}  # fmt: skip
+COLUMNS = {"a condition": "label", "a column": "label", "a key": "key", "a place": "image.xxh3"}
 """Those that read only columns -> a file of these."""
 
 
@@ -135,20 +128,6 @@ def test_a_file_is_compared_before_it_is_read(store: Path, way: str, monkeypatch
     os.truncate(cut, cut.stat().st_size - 1)
     with pytest.raises(DamagedStoreError, match=rf"{re.escape(str(cut))} has \d+ bytes now.*never overwrite"):
         read(reader)
-
-
-def test_what_looks_for_damage_says_which_samples_have_it(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of samples in a shard that was cut short, the image is damaged; those of another one are sound, and all are said
-    to be where they were."""
-    monkeypatch.setattr(mapped, "_LOOK_EVERY_S", 0)
-    reader = Reader(store)
-    places = [look(reader).where_is(row)["image"] for row in range(COUNT)]
-    assert not any(look(reader).damaged(row) for row in range(COUNT))
-    os.truncate(store / "shard-00000.npy", (store / "shard-00000.npy").stat().st_size - 1)
-    damaged = [bool(look(reader).damaged(row)) for row in range(COUNT)]
-    assert damaged == [place.file.name == "shard-00000.npy" for place in places]
-    assert 0 < sum(damaged) < COUNT
-    assert [look(reader).where_is(row)["image"] for row in range(COUNT)] == places
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -251,16 +230,3 @@ def test_very_many_files_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pyte
             said.append(str(error))
     assert len(said) == 1
     assert f"{tmp_path / '77'} has 0 bytes now, but had 8 when it was opened" in said[0]
-
-
-def test_a_look_is_not_taken_at_every_batch(tmp_path: Path) -> None:
-    """Within an epoch mapped files are looked at after a while only: a batch costs no look at each of them."""
-    files = MappedFiles()
-    path = tmp_path / "file"
-    path.write_bytes(bytes(8))
-    files.add(path, FileRecord(name=path.name, bytes=8, xxh3="0" * 16), path.stat())
-    files.look_at = float("inf")
-    path.write_bytes(b"")
-    files.look(now=False)
-    with pytest.raises(DamagedStoreError, match="has 0 bytes now"):
-        files.look(now=True)

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -24,38 +25,22 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
         yield ours, theirs
 
 
-def receives(channel: Channel, found: list[object]) -> threading.Thread:
-    thread = threading.Thread(target=lambda: found.append(channel.receive()), daemon=True)
-    thread.start()
-    return thread
-
-
 @pytest.mark.parametrize("size", [0, 1, 300_000, LARGE])
 def test_messages_of_any_size_arrive(ends: tuple[Channel, Channel], size: int) -> None:
+    """Also with descriptors, of which a message of no bytes has none."""
     ours, theirs = ends
-    sent, found = random.Random(size).randbytes(size), list[object]()
-    for _ in range(2):
-        thread = receives(theirs, found)
-        ours.send(sent)
+    sent, found, pipe = random.Random(size).randbytes(size), list[Any](), os.pipe()
+    for descriptors in ((), pipe[::-1] if size else ()):
+        thread = threading.Thread(target=lambda: found.append(theirs.receive()), daemon=True)
+        thread.start()
+        ours.send(sent, descriptors)
         thread.join(120)
-    assert found == [(sent, []), (sent, [])]
-
-
-@pytest.mark.parametrize("size", [1, LARGE])
-def test_descriptors_come_with_their_message(ends: tuple[Channel, Channel], size: int) -> None:
-    ours, theirs = ends
-    found: list[object] = []
-    reading, writing = os.pipe()
-    thread = receives(theirs, found)
-    ours.send(b"x" * size, [writing, reading])
-    thread.join(120)
-    os.close(writing)
-    os.close(reading)
-    ((message, descriptors),) = found  # type: ignore[misc]
-    assert message == b"x" * size
-    os.write(descriptors[0], b"through the pipe")
-    assert os.read(descriptors[1], 100) == b"through the pipe"
-    for descriptor in descriptors:
+    (first, nothing), (second, opened) = found
+    assert (first, second, nothing, len(opened)) == (sent, sent, [], 2 if size else 0)
+    if opened:
+        os.write(opened[0], b"through the pipe")
+        assert os.read(opened[1], 100) == b"through the pipe"
+    for descriptor in (*pipe, *opened):
         os.close(descriptor)
 
 
@@ -80,16 +65,12 @@ def test_a_slow_end_is_waited_for_and_a_silent_one_is_not(ends: tuple[Channel, C
         ours.send(bytes(LARGE))
 
 
-def test_an_end_that_is_gone(ends: tuple[Channel, Channel]) -> None:
+@pytest.mark.parametrize("sent", [b"", (100).to_bytes(8, "little") + b"half of a message"])
+def test_an_end_that_is_gone(ends: tuple[Channel, Channel], sent: bytes) -> None:
+    """Between two messages, or in the middle of one."""
     ours, theirs = ends
+    theirs.socket.sendall(sent)
     theirs.close()
+    assert ours.receive() is None
     with pytest.raises(BrokenPipeError):
         ours.send(b"nobody reads this")
-    assert ours.receive() is None
-
-
-def test_an_end_that_goes_in_the_middle_of_a_message(ends: tuple[Channel, Channel]) -> None:
-    ours, theirs = ends
-    theirs.socket.sendall((100).to_bytes(8, "little") + b"half of it")
-    theirs.close()
-    assert ours.receive() is None

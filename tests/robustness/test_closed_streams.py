@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -41,19 +39,6 @@ def store(images: Path) -> Path:
     return images.with_name("store")
 
 
-def closed(forks: Forks, streams: str, *words: object) -> tuple[int, str, str]:
-    """Exit code, output and errors of the command with these streams closed: all of them by a shell that starts it, one
-    by a process that has loaded rawpack."""
-    if streams != ALL:
-        ran = forks.command(*words, before=closing(streams))
-        return ran.code, ran.out, ran.err
-    shell = subprocess.run(
-        ["sh", "-c", f"exec {shlex.join(map(str, [*command(), *words]))} {streams}"],
-        capture_output=True, text=True, timeout=100, env=environment(), check=False,
-    )  # fmt: skip
-    return shell.returncode, shell.stdout, shell.stderr
-
-
 def closing(streams: str) -> str:
     """Code that closes streams of its process, as they are where Python starts without them."""
     code = "import os, sys\n"
@@ -77,7 +62,8 @@ def python(forks: Forks, streams: str, folder: Path, text: str) -> Any:
 
 TRAIN = """
 import rawpack
-batches = rawpack.Reader({store!r}, preload={preload}).batches(2, {options})
+workers = rawpack.Workers(2, backend="process")
+batches = rawpack.Reader({store!r}, preload=True).batches(2, workers=workers, shuffle=True)
 rows = [row for _ in range(2) for batch in batches for row in batch["index"].tolist()]
 links = []
 for number in range(3):
@@ -90,23 +76,11 @@ found = sorted(rows), links
 @pytest.mark.parametrize("streams", CLOSED)
 def test_workers_start(forks: Forks, streams: str, store: Path, tmp_path: Path) -> None:
     """Worker processes start and serve whole epochs, and nothing that they are given has the number of a stream."""
-    text = TRAIN.format(
-        store=str(store), preload=True, options="workers=rawpack.Workers(2, backend='process'), shuffle=True"
-    )
-    found = python(forks, streams, tmp_path, text)
+    found = python(forks, streams, tmp_path, TRAIN.format(store=str(store)))
     assert isinstance(found, list), found
     rows, links = found
     assert rows == sorted([*range(IMAGES)] * 2)
     assert not [link for link in links if "socket" in link or "memfd" in link]
-
-
-def test_workers_start_where_a_file_has_the_number_of_a_stream(forks: Forks, store: Path, tmp_path: Path) -> None:
-    """The same where the program opened files of its own instead, which children do not inherit."""
-    opening = "\n".join(f"os.close({number}); os.open(os.devnull, os.O_RDWR)" for number in range(3))
-    text = TRAIN.format(store=str(store), preload=False, options="workers=rawpack.Workers(2, backend='process')")
-    rows, links = python(forks, "", tmp_path, opening + text)
-    assert rows == sorted([*range(IMAGES)] * 2)
-    assert links == [os.devnull] * 3
 
 
 @pytest.mark.parametrize("form", ["memmap", "hdf5", "lmdb"])
@@ -132,27 +106,15 @@ rawpack.pack(Noisy(), {str(tmp_path / "store")!r}, format={form!r}, size=16, wor
         assert np.array_equal(Truth(tmp_path / "store").images[:, 0, 0, 0], np.arange(70))
 
 
-@pytest.mark.parametrize("streams", CLOSED)
-def test_the_command_runs(forks: Forks, streams: str, images: Path, store: Path, tmp_path: Path) -> None:
-    """`pack` with workers and `inspect` do what they always do, and print to the streams that are open."""
-    packed = tmp_path / "store"
-    code, out, err = closed(forks, streams, "pack", "--size", 16, "--workers", 2, images, packed)
-    assert code == 0
-    assert ("read it" in out) == (" >&-" not in f" {streams}")
-    assert ("8 images" in err) == ("2>&-" not in streams)
-    assert np.array_equal(Truth(packed).images, Truth(store).images)
-    code, out, _ = closed(forks, streams, "inspect", "--verify", packed)
-    assert code == 0
-    assert bool(out) == (" >&-" not in f" {streams}")
-
-
-@pytest.mark.parametrize("streams", [">&-", "2>&-"])
-def test_exit_codes_stay(forks: Forks, streams: str, images: Path, store: Path, tmp_path: Path) -> None:
-    """A usage error is exit code 2 and a failed check 1, with a message if standard error is open."""
-    code, _, err = closed(forks, streams, "pack", "--size", "large", images, tmp_path / "new")
-    assert code == 2
-    assert ("--size" in err) == ("2>&-" not in streams)
-    damaged = tmp_path / "damaged"
-    shutil.copytree(store, damaged)
-    flip(damaged / "shard-00000.npy", -1)
-    assert closed(forks, streams, "inspect", "--verify", damaged)[0] == 1
+def test_the_command_runs(forks: Forks, images: Path, store: Path, tmp_path: Path) -> None:
+    """`pack` with workers does what it always does, and prints to the streams that are open; so does `inspect`."""
+    words = ["pack", "--size", 16, "--workers", 2, images]
+    for streams in (">&-", "2>&-"):
+        ran = forks.command(*words, tmp_path / streams, before=closing(streams))
+        assert (ran.code, "read it" in ran.out, "8 images" in ran.err) == (0, streams == "2>&-", streams == ">&-")
+    shell = f"exec {shlex.join(map(str, [*command(), *words, tmp_path / ALL]))} {ALL}"
+    assert subprocess.run(["sh", "-c", shell], timeout=100, env=environment(), check=False).returncode == 0
+    for streams in CLOSED:
+        assert np.array_equal(Truth(tmp_path / streams).images, Truth(store).images)
+    flip(tmp_path / ALL / "shard-00000.npy", -1)
+    assert forks.command("inspect", "--verify", tmp_path / ALL, before=closing(ALL)).code == 1

@@ -18,7 +18,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import hostile
 import pytest
@@ -40,8 +39,8 @@ class Reading:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
-    def read(self, store: Path, sound: Path, check: bool) -> dict[str, Any]:
-        """What the child says of one store; its death or silence is a problem like others."""
+    def read(self, store: Path, sound: Path, check: bool) -> list[str]:
+        """What went wrong with one store, as the child says; its death or silence is a problem like others."""
         process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -50,8 +49,8 @@ class Reading:
         ready, _, _ = select.select([process.stdout], [], [], TIMEOUT_S)
         line = process.stdout.readline() if ready else ""
         if line:
-            answer: dict[str, Any] = json.loads(line)
-            return answer
+            problems: list[str] = json.loads(line)
+            return problems
         if ready:
             status = process.wait()
             died = signal.Signals(-status).name if status < 0 else f"status {status}"
@@ -59,7 +58,7 @@ class Reading:
         else:
             problem = f"no answer in {TIMEOUT_S:g} s"
         self.close()
-        return {"problems": [problem], "refusals": [], "differs": False, "grown": 0}
+        return [problem]
 
     def close(self) -> None:
         if self._process is not None:
@@ -126,11 +125,11 @@ def run_cases(sound: Path, cases: list[hostile.Mutation], folder: Path, reading:
         shutil.copytree(sound, path, copy_function=os.link)
         case.apply(hostile.Copy(path))
         guard.touched()
-        answer = reading.read(path, sound, case.check)
+        problems = reading.read(path, sound, case.check)
         linked = any(one.is_symlink() for one in path.rglob("*"))  # which are followed to be read
         if guard.touched() & (_CHANGED if linked else ~0):
-            answer["problems"].append("a file outside the store was touched")
-        failures += [f"{case.name}: {problem}" for problem in answer["problems"]]
+            problems.append("a file outside the store was touched")
+        failures += [f"{case.name}: {problem}" for problem in problems]
         shutil.rmtree(path)
     guard.close()
     return failures

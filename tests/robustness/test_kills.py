@@ -26,7 +26,7 @@ from store_server import find_by_itself, serving
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 pytest.importorskip("pyarrow", reason="rawpack[parquet] is not installed: no pyarrow")
 
-from command_lines import LINES, RISKIEST, SCANNED, Scene
+from command_lines import LINES, Scene
 
 from rawpack import Reader
 
@@ -35,7 +35,6 @@ pytestmark = [
     pytest.mark.own_processes,
 ]
 
-SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 SEED = os.environ.get("RAWPACK_SEED") or os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex[:8]
 ENDS_S = 120
 """Within which a process that was not killed ends on any machine."""
@@ -83,25 +82,13 @@ class Run:
         caches = {"RAWPACK_CACHE": self.folder / "cache", "TMPDIR": self.temporary}
         return {name: str(path) for name, path in caches.items()} | {"RAWPACK_MARK": self.mark}
 
-    def __call__(
-        self,
-        kill: tuple[float, signal.Signals, random.Random | None] | None = None,
-        at: tuple[str, int, signal.Signals] | None = None,
-    ) -> Ran:
-        """Run the line. kill: after so many seconds, by which signal; a child that is drawn, or, for None, itself. at:
-        itself, in which stage of it, at which step, by which signal: see `killed_at`."""
-        before, code, last_words = list[str](), COMMAND, self.folder / "last words"
-        if at is not None:
-            before = [at[0], str(at[1]), at[2].name, str(self.scene.root), str(last_words)]
-            code = "import killed_at\nkilled_at.main()"
+    def __call__(self, kill: tuple[float, signal.Signals, random.Random | None] | None = None) -> Ran:
+        """Run the line. kill: after so many seconds, by which signal; a child that is drawn, or, for None, itself."""
         start, killed, itself = monotonic(), "", False
-        with self.forks.started(code, *before, *self.words, **self._variables()) as fork:
+        with self.forks.started(COMMAND, *self.words, **self._variables()) as fork:
             if kill is not None and not fork.ends_within(kill[0]):
                 killed, itself = self._send(fork.pid, kill[1], kill[2])
             ran = fork.wait()
-        if at is not None and last_words.exists():
-            killed, itself = at[2].name, True
-            last_words.unlink()
         return Ran(ran.code, ran.out, ran.err, monotonic() - start, killed, itself)
 
     def _send(self, pid: int, number: signal.Signals, dice: random.Random | None) -> tuple[str, bool]:
@@ -117,7 +104,7 @@ class Run:
         return number.name, True
 
     def left(self) -> list[str]:
-        """What is left of its processes once they had time to end, of its temporary files, and of shared memory."""
+        """What is left of its processes once they had time to end, and of its temporary files."""
         _, alive = psutil.wait_procs(list(self._processes()), timeout=ENDS_S)
         files = [path.relative_to(self.folder).as_posix() for path in self.temporary.rglob("*")]
         return [*map(str, alive), *files]
@@ -127,16 +114,6 @@ class Run:
             with contextlib.suppress(psutil.Error):
                 if process.environ().get("RAWPACK_MARK") == self.mark:
                     yield process
-
-
-def shared_memory() -> set[Path]:
-    """Named files of shared memory that nobody has open or mapped."""
-    names = {path for path in Path("/dev/shm").glob("*") if path.is_file()}
-    for process in psutil.process_iter() if names else ():
-        with contextlib.suppress(psutil.Error, OSError):
-            names -= {Path(area.path) for area in process.memory_maps()}
-            names -= {Path(file.path) for file in process.open_files()}
-    return names
 
 
 @dataclass(frozen=True)
@@ -181,15 +158,6 @@ class Kills:
             pytest.fail(f"it always ended before it was killed: {line}")
         when = f"to {'it' if ran.itself else 'a child'} after {share:.0%}"
         self._run_again(run, ran, wanted, f"{ran.killed} {when}: {line}")
-
-    def kill_in(self, stage: str, line: str, dice: random.Random) -> None:
-        """The same in a stage of it: see `killed_at`."""
-        wanted, step = self.undisturbed(line), dice.randrange(8)
-        number = dice.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
-        while not (ran := (run := self.run(line))(at=(stage, step, number))).killed:
-            assert step, f"it has no {stage}: {line}"
-            step //= 2
-        self._run_again(run, ran, wanted, f"{ran.killed} at step {step} of the {stage}: {line}")
 
     def _run_again(self, run: Run, ran: Ran, wanted: Undisturbed, drawn: str) -> None:
         line = run.line
@@ -242,16 +210,14 @@ class Kills:
 
 @pytest.fixture(scope="module")
 def kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kills]:
-    root, before = tmp_path_factory.mktemp("kills"), shared_memory()
+    root = tmp_path_factory.mktemp("kills")
     with serving() as server, pytest.MonkeyPatch.context() as patch:
         find_by_itself(server, patch)
         (root / "scene").mkdir()
         with forks(environment()) as forked:
             yield Kills(Scene(root / "scene", server), root, forked)
-        assert shared_memory() <= before
 
 
-STAGES = ("scan", "table")
 KILLED = tuple(line for line in LINES if not line.startswith("view"))
 """All but the one that ends only when it is interrupted."""
 
@@ -263,34 +229,9 @@ def test_six_kills(kills: Kills, number: int) -> None:
     kills.kill(random.Random(SEED).sample(KILLED, 6)[number], random.Random(f"{SEED} {number}"))
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", range(2))
-@pytest.mark.parametrize("stage", STAGES)
-def test_four_kills_while_a_source_is_scanned(kills: Kills, stage: str, number: int) -> None:
-    """And while the table of that is written, which is not used unless it is whole."""
-    kills.kill_in(stage, random.Random(SEED).sample(SCANNED, 2)[number], random.Random(f"{SEED} {stage} {number}"))
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("line", SCANNED)
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("number", range(20))
-def test_twenty_kills_in_each_scan(kills: Kills, stage: str, line: str, number: int) -> None:
-    kills.kill_in(stage, line, random.Random(f"{SEED} {stage} {line} {number}"))
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("line", KILLED)
 @pytest.mark.parametrize("number", range(10))
 def test_ten_kills_of_each(kills: Kills, line: str, number: int) -> None:
     kills.kill(line, random.Random(f"{SEED} {line} {number}"))
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("line", RISKIEST)
-@pytest.mark.parametrize("number", range(300 // len(RISKIEST)))
-def test_three_hundred_kills_of_the_riskiest(kills: Kills, line: str, number: int) -> None:
-    kills.kill(line, random.Random(f"{SEED} riskiest {line} {number}"))

@@ -18,26 +18,19 @@ from typing import Any
 
 import cloudpickle
 import h5py
-import lmdb
 import numpy as np
 import pytest
 from pictures import picture, save
 from short_lived import ends_at_once
-from troubled import At, hang, troubled
-from videos import encode
+from troubled import At, troubled
 
 import rawpack_packer
 from rawpack import PackError, Reader, WorkerError, Workers
 from rawpack.system.channel import pack_error, unpack_error
 from rawpack.system.child import Child
 from rawpack.system.template import Template
-from rawpack_packer import api
-from rawpack_packer.engines import LocalEngine
 from rawpack_packer.errors import is_no_fault_of_data
 from rawpack_packer.inspect.verify import ShardProbe
-from rawpack_packer.job.job import Job
-from rawpack_packer.job.options import RunOptions
-from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs child processes")
@@ -88,40 +81,14 @@ def pack(source: Path, store: Path, **options: object) -> None:
     rawpack_packer.pack(source, store, **{"size": 16, "shard_size": 1, "max_rejects": 1000, "workers": 2} | options)
 
 
-def scan_videos(photos: Path, folder: Path) -> None:
-    for name in ("a.mp4", "b.mp4"):
-        encode(folder / "videos" / name, "libx264", 3)
-    pack(folder / "videos", folder / "store")
-
-
 def pack_by_processes(photos: Path, folder: Path) -> None:
     pack(photos, folder / "store")
-
-
-def help_with_a_part(photos: Path, folder: Path) -> None:
-    source = troubled(open_source(photos), At(40, hang))
-    rawpack_packer.pack(source, folder / "store", size=16, shard_size=1, max_rejects=1000, engine=LocalEngine(2))
-
-
-def try_samples(photos: Path, folder: Path) -> None:
-    source = open_source(photos)
-    Job(source, make_recipe(size=16, format="lmdb"), folder / "store", RunOptions(2)).estimate()
-
-
-def plan(photos: Path, folder: Path) -> None:
-    api.plan(photos, budget=5, workers=1, tmp=folder)
 
 
 def look_at_hdf5(photos: Path, folder: Path) -> None:
     with h5py.File(folder / "a.h5", "w") as file:
         file["images"] = np.zeros((3, 8, 8, 3), np.uint8)
     open_source(folder / "a.h5")
-
-
-def look_at_lmdb(photos: Path, folder: Path) -> None:
-    with lmdb.open(str(folder / "set")) as database, database.begin(write=True) as transaction:
-        transaction.put(b"a", next(photos.glob("*/*.jpg")).read_bytes())
-    open_source(folder / "set")
 
 
 def ask_lmdb(photos: Path, folder: Path) -> None:
@@ -133,26 +100,15 @@ def ask_lmdb(photos: Path, folder: Path) -> None:
         probe.close()
 
 
-def verify_hdf5(photos: Path, folder: Path) -> None:
-    pack(photos, folder / "store", workers=0, format="hdf5")
-    api.verify(folder / "store")
-
-
 def read(photos: Path, folder: Path) -> None:
     pack(photos, folder / "store", workers=0)
     list(Reader(folder / "store").batches(8, workers=Workers(2, backend="process")))
 
 
 KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
-    "decoder of videos, called wrongly": (scan_videos, "rawpack_packer.sources.video.container:_open"),
     "packing": (pack_by_processes, "rawpack_packer.part:prepare_item"),
-    "packing, pieces for another worker": (help_with_a_part, "rawpack_packer.engines.local:make_piece"),
-    "estimate": (try_samples, "rawpack_packer.job.estimate:prepare_sample"),
-    "plan": (plan, "rawpack_packer.part:prepare_item"),
     "look at HDF5": (look_at_hdf5, "rawpack_packer.sources.hdf5.file:described"),
-    "look at LMDB": (look_at_lmdb, "rawpack_packer.sources.lmdb.look:_map_begin"),
     "probe of LMDB": (ask_lmdb, "rawpack_packer.writers.lmdb:key_of"),
-    "probe of HDF5": (verify_hdf5, "rawpack_packer.writers.hdf5:compare"),
     "reading": (read, "rawpack.workers.worker:SlotMap"),
 }
 """Kinds of work in children -> what has a child do it, and a name that its code uses."""
@@ -179,16 +135,6 @@ def test_worker_threads(photos: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(TypeError, match="'NoneType' object is not callable") as raised:
         list(batches)
     assert "in serve" in str(raised.value.__cause__)
-
-
-def test_while_a_sample_is_read(photos: Path, tmp_path: Path, bug_in_children: Callable[[str], None]) -> None:
-    """What is raised while a worker reads a sample comes with the sample's key and the worker's traceback."""
-    pack(photos, tmp_path / "store", workers=0)
-    bug_in_children("rawpack.workers.fill:time")
-    told = r"sample 0 \('class 0/00\.jpg'\) failed: AttributeError: 'NoneType'"
-    with pytest.raises(WorkerError, match=told) as raised:
-        list(Reader(tmp_path / "store").batches(8, workers=Workers(2, backend="process")))
-    assert "Traceback" in str(raised.value)
 
 
 def complain() -> None:

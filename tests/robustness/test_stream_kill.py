@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from folders import settled
 from forked import Forks
-from stream_child import COUNT, run, samples
+from stream_child import COUNT, samples
 
 import rawpack_packer
-from rawpack import Reader, UsageError
+from rawpack import Reader
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc"),
@@ -49,19 +49,3 @@ def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(forks: Forks, t
         assert settled(tmp_path / "killed" / f"{at}") == settled(tmp_path / "undisturbed"), what
         assert read in (16, COUNT), what
     assert {read for *_, read in turns} == {16, COUNT}
-
-
-@pytest.mark.parametrize("at", [1, 40])
-def test_killed_by_its_own_stream(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was synced before the kill is compared with a new stream: another one is refused, the same goes on."""
-    monkeypatch.setattr("rawpack_packer.sources.stream._SYNC_BYTES", 80_000)
-    assert run(tmp_path / "s", None, die_at=at) == -9
-    index = next((tmp_path / "s/.rawpack/spool").iterdir()) / "index"
-    taken = index.stat().st_size // 16
-    assert at - 8 <= taken <= at
-    if taken:
-        other = ({**one, "n": one["n"] + (one["n"] == taken - 1)} for one in samples())
-        with pytest.raises(UsageError, match=f"an earlier run began: sample {taken - 1}, counted from 0, is another"):
-            rawpack_packer.pack(other, tmp_path / "s", workers=0, shard_size=1)
-    assert run(tmp_path / "s", None) == 0
-    as_generated(tmp_path / "s")

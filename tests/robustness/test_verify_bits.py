@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import h5py
 import lmdb
+import msgspec
 import numpy as np
-import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from folders import flip
 from pictures import picture, save
@@ -23,9 +23,8 @@ from reading import rows_of
 from running import FORMATS, Ran, pack, run_here
 
 from rawpack import DamagedStoreError, RawpackError, Reader
-from rawpack.store.store import Store
+from rawpack.disk import manifest
 from rawpack_packer import recipe as recipes
-from rawpack_packer.inspect.verify import ShardProbe
 
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 PROBE = "rawpack_packer.inspect.verify.ShardProbe.complaint"
@@ -74,47 +73,22 @@ def flipped(path: Path, at: int, bit: int) -> Iterator[None]:
         flip(path, at, 1 << bit)
 
 
-def keys_of(store: Path) -> list[str]:
-    """The keys of all samples, by numpy alone."""
-    text = np.load(store / "columns-1" / "key.npy").tobytes()
-    ends = np.load(store / "columns-1" / "key.offset.npy")
-    return [text[ends[i] : ends[i + 1]].decode() for i in range(len(ends) - 1)]
-
-
-def places(store: Path, layout: str, size: str) -> list[tuple[str, int, int]]:
-    """(shard, offset, bytes) of what each sample is made of in its file, by the formats' own libraries."""
-    manifest = json.loads((store / "store.json").read_text())
-    found = []
-    row = 0
-    for shard in manifest["shards"]:
-        name, rows = shard["files"][0]["name"], range(row, row + shard["rows"])
-        row += shard["rows"]
-        if layout == "lmdb":
-            data = (store / name).read_bytes()
-            with lmdb.open(str(store / name), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
-                for key, value in txn.cursor():
-                    assert data.count(value) == 1, key
-                    found.append((name, data.index(value), len(value)))
-            continue
-        if size == "keep":
-            shapes = np.load(store / "columns-1" / "image.shape.npy")
-            sizes = [int(np.prod(shapes[k])) for k in rows]
-        else:
-            sizes = [SIDE * SIDE * 3 for _ in rows]
-        starts = np.cumsum([0, *sizes])
-        if layout == "memmap":
-            found += [(name, 4096 + int(starts[k]), sizes[k]) for k in range(len(sizes))]
-            continue
-        with h5py.File(store / name) as file:
-            image = file["image"]
-            chunk = image.chunks[0] if size == "keep" else image.chunks[0] * SIDE * SIDE * 3
-            for k in range(len(sizes)):
-                info = image.id.get_chunk_info(int(starts[k]) // chunk)
-                if layout == "hdf5-gzip":
-                    found.append((name, info.byte_offset, info.size))
-                else:
-                    found.append((name, info.byte_offset + int(starts[k]) % chunk, sizes[k]))
-    return found
+def place_of(store: Path, layout: str, row: int) -> tuple[str, int, int]:
+    """(shard, offset, bytes) of what a sample of one size is made of, by the formats' own libraries."""
+    shards = json.loads((store / "store.json").read_text())["shards"]
+    shard = shards[row >= shards[0]["rows"]]
+    name, row = shard["files"][0]["name"], row - (row >= shards[0]["rows"]) * shards[0]["rows"]
+    size = SIDE * SIDE * 3
+    if layout == "lmdb":
+        with lmdb.open(str(store / name), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+            value = bytes(transaction.get(b"%012d" % row) or b"")
+        return name, (store / name).read_bytes().index(value), len(value)
+    if layout == "memmap":
+        return name, 4096 + row * size, size
+    with h5py.File(store / name) as file:
+        many = file["image"].chunks[0]
+        chunk = file["image"].id.get_chunk_info(row // many)
+    return name, chunk.byte_offset + row % many * size, chunk.size if many == 1 else size
 
 
 def verified(store: Path) -> tuple[Ran, list[dict[str, Any]]]:
@@ -128,7 +102,8 @@ def test_a_flipped_bit_anywhere_is_found(
     sound: Callable[[str, str], Path], tmp_path: Path, layout: str, size: str
 ) -> None:
     """In every file of the store, provenance too: its first, middle and last byte and random ones; without --soak, the
-    last one or a random one, but for the first shard. Exit code 1, and the file is named."""
+    last one or a random one, but for the first shard. Exit code 1, and the file is named. `Reader(verify=True)` opens
+    no store with a changed column."""
     store = tmp_path / "store"
     shutil.copytree(sound(layout, size), store)
     dice = np.random.default_rng(len(layout) + len(size))
@@ -143,85 +118,76 @@ def test_a_flipped_bit_anywhere_is_found(
             probe = nullcontext() if SOAK else mock.patch(PROBE, return_value=None)
             with flipped(store / name, at, bit := int(dice.integers(8))), probe:
                 ran, problems = verified(store)
+                if name.startswith("columns-1"):
+                    with pytest.raises(DamagedStoreError, match=re.escape(name)):
+                        Reader(store, verify=True)
             assert ran.code == 1, (name, at, bit)
             assert name in ran.err or any(name in one["where"] or name in one["what"] for one in problems), (name, at)
     assert verified(store)[1] == []
 
 
-@over_stores
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-chunk4", "hdf5-gzip", "lmdb"])
 def test_the_sample_that_a_bit_belongs_to_is_named(
-    sound: Callable[[str, str], Path], tmp_path: Path, layout: str, size: str
+    sound: Callable[[str, str], Path], tmp_path: Path, layout: str
 ) -> None:
-    """The first sample of a shard, one in the middle and the last: number and key, and of no sample beside them (where
-    images share a compressed chunk, of all in it)."""
-    store = tmp_path / "store"
-    shutil.copytree(sound(layout, size), store)
-    keys, where = keys_of(store), places(store, layout, size)
-    assert len(keys) == len(where) == COUNT
-    dice = np.random.default_rng(3)
+    """The first sample of a shard, one in the middle and the last: number and key, and no sample beside them.
+    `Reader(verify=True)` raises for it by number, in batches of this process and of workers; the others still read."""
+    store = shutil.copytree(sound(layout, "24"), tmp_path / "store")
+    keys = [*Reader(store).column("key")]
     for number in (0, 30, 65):
-        name, offset, length = where[number]
-        at = offset + int(dice.integers(length // 4, length))
-        # A process for HDF5 and LMDB themselves, once.
+        name, offset, length = place_of(store, layout, number)
+        # Of a JPEG, inside its entropy-coded data. A process for HDF5 and LMDB themselves, once.
         probe = nullcontext() if number == 30 else mock.patch(PROBE, return_value=None)
-        with flipped(store / name, at, int(dice.integers(8))), probe:
+        with flipped(store / name, offset + length * 3 // 4, 2), probe:
             ran, problems = verified(store)
-            if not number:
-                assert f"sample {number} ({keys[number]})" in run_here("inspect", "--verify", store).out
-        assert ran.code == 1
-        named = {one["where"] for one in problems if one["where"].startswith("sample")}
-        assert f"sample {number} ({keys[number]})" in named, (number, problems)
-        together = {f"sample {k} ({keys[k]})" for k in range(COUNT) if where[k][:2] == where[number][:2]}
-        assert named <= (together if layout == "hdf5-gzip" else {f"sample {number} ({keys[number]})"})
+            assert ran.code == 1
+            assert {one["where"] for one in problems if one["where"].startswith("sample")} == {
+                f"sample {number} ({keys[number]})"
+            }
+            if number != 30:
+                continue
+            reader = Reader(store, verify=True)
+            with pytest.raises(DamagedStoreError):
+                reader[number]
+            for workers in (0, 1):
+                with pytest.raises(RawpackError, match=r"checksum|damaged"):
+                    list(reader.batches(8, workers=workers))
+            whole = reader.select([i for i in range(COUNT) if i != number])
+            assert len(rows_of(whole.batches(8, workers=1))) == COUNT - 1
 
 
-@over_stores
-def test_a_verifying_reader_raises_for_a_flipped_bit(
-    sound: Callable[[str, str], Path], tmp_path: Path, layout: str, size: str
-) -> None:
-    """`Reader(verify=True)`: by number, in batches of this process and of workers; the other samples still read."""
-    store = tmp_path / "store"
-    shutil.copytree(sound(layout, size), store)
-    number = 40
-    name, offset, length = places(store, layout, size)[number]
-    chunk_mates = {40} if layout != "hdf5-gzip" or size == "24" else set(range(64))
-    # Behind the head of the file, which is looked at when it is opened; of a JPEG, inside its entropy-coded data.
-    at = max(offset + length * 3 // 4, 8192)
-    options: dict[str, Any] = {} if size == "24" else {"image_size": 16}
-    with flipped(store / name, at, 2):
-        reader = Reader(store, verify=True)
-        with pytest.raises(DamagedStoreError):
-            reader[number]
-        for workers in (0, 1):
-            with pytest.raises(RawpackError, match=r"checksum|damaged"):
-                list(reader.batches(8, workers=workers, **options))
-        whole = reader.select([i for i in range(COUNT) if i not in chunk_mates and i != number])
-        assert len(rows_of(whole.batches(8, workers=1, **options))) == len(whole)
-    assert len(rows_of(reader.batches(8, workers=1, **options))) == COUNT
+# ---------------------------------------------------------------------------------------------- manifests
 
 
-def test_what_was_inflated_to_be_checked_is_not_inflated_again(sound: Callable[[str, str], Path]) -> None:
-    """A verifying reader of compressed images inflates as often as one that does not verify, in scattered order."""
+def test_labels_beyond_the_classes_are_no_sound_store(sound: Callable[[str, str], Path], tmp_path: Path) -> None:
+    """A manifest with fewer classes than the labels need, sealed or not: a loss with that many outputs would fail. The
+    first such sample is named, with the number of the others."""
+    store = shutil.copytree(sound("memmap", "24"), tmp_path / "store")
+    made, _ = manifest.load(store)
+    made = msgspec.structs.replace(made, classes=made.classes[:1])
+    (store / manifest.NAME).write_bytes(manifest.dump(made))
+    what = "is not a class, and 32 others like it: the manifest lists 1 class, counted from 0"
+    (problem,) = verified(store)[1]
+    assert (problem["where"], problem["what"].endswith(what)) == ("field label", True)
 
-    def inflations(*, verify: bool) -> int:
-        with mock.patch("rawpack.formats.codecs.deflate.zlib.decompressobj", wraps=zlib.decompressobj) as inflate:
-            reader = Reader(sound("hdf5-gzip", "keep"), verify=verify)
-            list(reader.batches(16, shuffle=True, workers=0, image_size=16))
-            reader[40]
-        return inflate.call_count
 
-    assert 0 < inflations(verify=True) <= inflations(verify=False)
+def test_a_manifest_of_very_many_shards_and_classes_opens(sound: Callable[[str, str], Path]) -> None:
+    """20,000 shards, and 100,000 classes with names of two letters: none of the limits is theirs."""
+    found, _ = manifest.load(sound("memmap", "24"))
+    shard, count = found.shards[0], 20_000
 
+    def named(i: int) -> manifest.Shard:
+        (record,) = shard.files
+        return msgspec.structs.replace(shard, files=(msgspec.structs.replace(record, name=f"s{i}"),))
 
-@pytest.mark.own_processes
-def test_a_process_that_dies_is_blamed_on_no_other_shard(sound: Callable[[str, str], Path]) -> None:
-    """LMDB is asked about one shard after another in one process; where that is dead, a new one is asked."""
-    others = psutil.Process().children()
-    with closing(ShardProbe(Store(sound("lmdb", "24")))) as probe:
-        assert probe.complaint(0, "image") is None
-        (child,) = set(psutil.Process().children()) - set(others)
-        assert probe.complaint(1, "image") is None
-        assert set(psutil.Process().children()) - set(others) == {child}
-        child.kill()
-        assert probe.complaint(0, "image") is None
-    assert set(psutil.Process().children()) <= set(others)
+    many = msgspec.structs.replace(
+        found,
+        samples=shard.rows * count,
+        shards=tuple(map(named, range(count))),
+        columns=(msgspec.structs.replace(found.columns[0], rows=shard.rows * count),),
+        classes=tuple("%02x" % (i % 256) for i in range(100_000)),
+    )
+    assert manifest.parse(manifest.dump(many), "it")[0] == many
+    # As others may write it: without any space.
+    tight = msgspec.json.encode(many)[:-1] + b"\n}"
+    assert manifest.parse(manifest.seal(tight), "it")[0] == many

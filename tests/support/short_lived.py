@@ -5,8 +5,5 @@ from __future__ import annotations
 import os
 
 
-def nothing() -> None: ...
-
-
 def ends_at_once(*_: object) -> None:
     os._exit(0)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -27,11 +25,9 @@ from rawpack_packer.sources import stream
 COUNT = 90
 
 
-def samples(read: Path | None = None, die_at: int = -1) -> Iterator[Any]:
-    """read: a file that gets a byte for each sample. die_at: the sample at which the process is killed."""
+def samples(read: Path | None = None) -> Iterator[Any]:
+    """read: a file that gets a byte for each sample."""
     for i in range(COUNT):
-        if i == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
         if read is not None:
             with read.open("ab") as file:
                 file.write(b".")
@@ -43,11 +39,11 @@ def _picture(number: int) -> Any:
     return picture(60, 60, number)
 
 
-def run(store: Path, killer: Killer | None, die_at: int = -1) -> int:
+def run(store: Path, killer: Killer | None) -> int:
     """Pack in a fork: see `forked`."""
     read = store.with_name(f"{store.name}.read")
     read.unlink(missing_ok=True)
-    return forked(lambda: rawpack_packer.pack(samples(read, die_at), store, workers=0, shard_size=1), killer)
+    return forked(lambda: rawpack_packer.pack(samples(read), store, workers=0, shard_size=1), killer)
 
 
 def main() -> None:

@@ -55,14 +55,8 @@ def mutations(sound: Path, variant: str) -> Iterator[Mutation]:
         yield from jpeg_headers(copy)
     for file in ("store.json", "rejects.jsonl", "provenance.json", *map(copy.column, columns)):
         yield from truncations(file, (sound / file).stat().st_size)
-    for file in (
-        "store.json",
-        "rejects.jsonl",
-        "provenance.json",
-        "provenance.npy",
-        copy.shards[0],
-        *map(copy.column, columns),
-    ):
+    others = ("store.json", "rejects.jsonl", "provenance.json", "provenance.npy", copy.shards[0])
+    for file in (*others, *map(copy.column, columns)):
         yield from replacements(file)
     yield from folders()
 

@@ -44,20 +44,11 @@ def bombs(variant: str) -> Iterator[Mutation]:
         copy.seal()
 
     yield Mutation("bomb", "texts that overlap", texts)
-    for shape in (
-        [HEIGHT, WIDTH, 1 << 40],
-        [1 << 47, 1 << 47, 3],
-        [1 << 20, 1 << 20, 3],
-        [1000, 1000, 3],
-        [1 << 16, 1],
-        [HEIGHT * 2, WIDTH, 3],
-        [HEIGHT * WIDTH * 3],
-        [1] * 16,
-        # Planes lie flat: of their height and width nothing speaks but the manifest, and its seal.
-        *([[WIDTH, HEIGHT, 3]] if "yuv420" not in variant or "keep" in variant else []),
-        [HEIGHT, WIDTH * 3, 1],
-        [],
-    ):
+    # Planes lie flat: of their height and width nothing speaks but the manifest, and its seal.
+    turned = [[WIDTH, HEIGHT, 3]] if "yuv420" not in variant or "keep" in variant else []
+    absurd = [[HEIGHT, WIDTH, 1 << 40], [1 << 47, 1 << 47, 3], [1 << 20, 1 << 20, 3], [1 << 16, 1], [1] * 16, []]
+    near = [[1000, 1000, 3], [HEIGHT * 2, WIDTH, 3], [HEIGHT * WIDTH * 3], [HEIGHT, WIDTH * 3, 1]]
+    for shape in (*absurd, *near, *turned):
         yield Mutation("images", f"of {shape}", partial(wide, shape=shape))
     if "gzip" in variant:
         yield Mutation("bomb", "a piece that inflates", inflates)

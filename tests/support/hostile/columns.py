@@ -33,35 +33,11 @@ def npy_headers(name: str) -> Iterator[Mutation]:
 
         return apply
 
-    for descr in (
-        "'|O'",
-        "'<f8'",
-        "'>i8'",
-        "'<i8'",
-        "'|S8'",
-        "'|V8'",
-        "'<i9'",
-        "'<U4'",
-        "'|b1'",
-        "'<c1'",
-        "[('a', '<i8')]",
-        "'<i99'",
-        "'|i0'",
-    ):
-        yield Mutation(f"{name} descr", descr, header(descr))
-    for shape in (
-        "()",
-        "(0,)",
-        "(-1,)",
-        "(1,)",
-        "(4611686018427387904,)",
-        "(18446744073709551616, 2)",
-        "(67,)",
-        "(66, 0)",
-        f"({'1, ' * 70})",
-        f"({'9' * 5000},)",
-        "'x'",
-    ):
+    for descr in ("|O", "<f8", ">i8", "<i8", "|S8", "|V8", "<i9", "<U4", "|b1", "<c1", "<i99", "|i0"):
+        yield Mutation(f"{name} descr", descr, header(repr(descr)))
+    yield Mutation(f"{name} descr", "a record", header("[('a', '<i8')]"))
+    beyond = ("(4611686018427387904,)", "(18446744073709551616, 2)", f"({'1, ' * 70})", f"({'9' * 5000},)")
+    for shape in ("()", "(0,)", "(-1,)", "(1,)", "(67,)", "(66, 0)", "'x'", *beyond):
         yield Mutation(f"{name} shape", shape[:30], header(shape=shape))
     for shape in ("(0,)", f"(0, {10**30})", f"({10**30}, 0)", f"({'0, ' * 70})", "(66, 0)", "()"):
         yield Mutation(f"{name} shape", f"{shape[:30]} and no data", header(shape=shape, data=b""))
@@ -97,11 +73,8 @@ def column_values(name: str, array: NDArray[Any]) -> Iterator[Mutation]:
     yield Mutation(f"{name} values", "one more", values(lambda a: np.concatenate([a, a[-1:]])))
     yield Mutation(f"{name} values", "all as the first", values(at(..., array[0] if array.ndim == 1 else 1)))
     kind = np.iinfo(array.dtype)
-    numbers = (
-        {0, 1, 255, kind.min, kind.max, kind.max // 2, 4096, 1 << 20, 1 << 31, 1 << 40, -1}
-        if array.dtype != np.uint8
-        else {0, 27, 255}
-    )
+    many = {0, 1, 255, kind.min, kind.max, kind.max // 2, 4096, 1 << 20, 1 << 31, 1 << 40, -1}
+    numbers = many if array.dtype != np.uint8 else {0, 27, 255}
     for number in sorted(n for n in numbers if kind.min <= n <= kind.max):
         for position in (0, len(array) // 2, -1):
             yield Mutation(f"{name} values", f"{number} at {position}", values(at(position, number)))
@@ -116,9 +89,6 @@ def column_values(name: str, array: NDArray[Any]) -> Iterator[Mutation]:
         yield Mutation(f"{name} values", "axes turned", values(lambda a: np.ascontiguousarray(np.roll(a, 1, axis=1))))
     if name.endswith(".shape"):
         flat = values(lambda a: np.stack([a[:, 0], a[:, 1] * a[:, 2], a[:, 2] * 0 + 1], 1).astype(a.dtype))
+        low = values(lambda a: np.stack([a[:, 0] // a[:, 0], a[:, 0] * a[:, 1], a[:, 2]], 1).astype(a.dtype))
         yield Mutation(f"{name} values", "grey and three times as wide", flat)
-        yield Mutation(
-            f"{name} values",
-            "one row each",
-            values(lambda a: np.stack([a[:, 0] // a[:, 0], a[:, 0] * a[:, 1], a[:, 2]], 1).astype(a.dtype)),
-        )
+        yield Mutation(f"{name} values", "one row each", low)

@@ -63,12 +63,8 @@ class Copy:
         folder, _, file = name.rpartition("/")
         lists = [part["files"] for part in self.tree["columns"] if part["folder"] == folder]
         lists += [] if folder else [part["files"] for part in self.tree["shards"]]
-        return [
-            record
-            for records in [*lists, [self.tree["rejects"]["file"]]]
-            for record in records
-            if record["name"] == file
-        ]
+        lists.append([self.tree["rejects"]["file"]])
+        return [record for records in lists for record in records if record["name"] == file]
 
     @property
     def shards(self) -> list[str]:

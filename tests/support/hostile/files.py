@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from hostile.copies import OUTSIDE, Copy, Mutation
+from hostile.copies import Copy, Mutation
 
 _HUGE = 1 << 40
 """Bytes of a sparse file."""
@@ -31,11 +30,7 @@ def truncations(name: str, size: int) -> Iterator[Mutation]:
             yield Mutation(f"{name} length", f"{length} bytes", cut(length, False), check=length == 0)
             yield Mutation(f"{name} length, forged", f"{length} bytes", cut(length, True), check=length == 0)
     for extra in (1, 4096):
-        yield Mutation(
-            f"{name} length, forged",
-            f"{extra} bytes more",
-            partial(grow, extra=extra),
-        )
+        yield Mutation(f"{name} length, forged", f"{extra} bytes more", partial(grow, extra=extra))
 
 
 def replacements(name: str) -> Iterator[Mutation]:
@@ -60,24 +55,11 @@ def replacements(name: str) -> Iterator[Mutation]:
         with (copy.path / name).open("r+b") as file:
             file.truncate(_HUGE)
 
-    def bind(path: Path) -> None:
-        here = Path.cwd()
-        with socket.socket(socket.AF_UNIX) as listener:
-            os.chdir(path.parent)  # socket paths are short
-            try:
-                listener.bind(path.name)
-            finally:
-                os.chdir(here)
-
     kinds: dict[str, Callable[[Path, Copy], object]] = {
         "missing": lambda path, copy: None,
         "a folder": lambda path, copy: path.mkdir(),
         "a pipe": lambda path, copy: os.mkfifo(path),
-        "a socket": lambda path, copy: bind(path),
         "a link to the same bytes outside": lambda path, copy: path.symlink_to(copy.outside / name),
-        "a relative link outside": lambda path, copy: path.symlink_to(
-            Path("../" * (1 + name.count("/"))) / OUTSIDE / name
-        ),
         "a link to /dev/zero": lambda path, copy: path.symlink_to("/dev/zero"),
         "a link to nowhere": lambda path, copy: path.symlink_to(copy.outside / "nothing"),
         "a link to itself": lambda path, copy: path.symlink_to(path.name),
@@ -97,15 +79,12 @@ def folders() -> Iterator[Mutation]:
 
         return apply
 
-    yield Mutation("columns folder", "missing", moved(lambda path, copy: None), check=True)
-    yield Mutation("columns folder", "a file", moved(lambda path, copy: path.write_bytes(b"x")), check=True)
-    yield Mutation("columns folder", "a pipe", moved(lambda path, copy: os.mkfifo(path)), check=True)
-    yield Mutation(
-        "columns folder",
-        "a link outside",
-        moved(lambda path, copy: path.symlink_to(copy.outside / "columns-1")),
-        check=True,
-    )
-    yield Mutation(
-        "columns folder", "a link to itself", moved(lambda path, copy: path.symlink_to("columns-1")), check=True
-    )
+    kinds: dict[str, Callable[[Path, Copy], object]] = {
+        "missing": lambda path, copy: None,
+        "a file": lambda path, copy: path.write_bytes(b"x"),
+        "a pipe": lambda path, copy: os.mkfifo(path),
+        "a link outside": lambda path, copy: path.symlink_to(copy.outside / "columns-1"),
+        "a link to itself": lambda path, copy: path.symlink_to("columns-1"),
+    }
+    for kind, make in kinds.items():
+        yield Mutation("columns folder", kind, moved(make), check=True)

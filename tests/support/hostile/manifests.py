@@ -29,102 +29,21 @@ def _evil(value: Any, path: tuple[str | int, ...]) -> list[Any]:
         return [0, "", [], {}, True, -1, 1 << 63]
     if isinstance(value, int):
         near = [value + 1, value - 1, value * 2, value * 1000, value // 2]
-        return [
-            0,
-            -1,
-            *near,
-            1,
-            1 << 31,
-            (1 << 63) - 1,
-            1 << 63,
-            1 << 64,
-            -(1 << 63),
-            10**30,
-            1.5,
-            True,
-            None,
-            str(value),
-            [value],
-            {},
-        ]
+        far = [0, -1, 1, 1 << 31, (1 << 63) - 1, 1 << 63, 1 << 64, -(1 << 63), 10**30]
+        return [*far, *near, 1.5, True, None, str(value), [value], {}]
     if isinstance(value, str):
         name = Path(value).name or "x"
-        climbs = [
-            "../x",
-            f"../{OUTSIDE}/{name}",
-            f"columns-1/../../{OUTSIDE}/{name}",
-            "",
-            ".",
-            "..",
-            "/",
-            "a/b",
-            "a\\b",
-        ]
-        kinds = [
-            "image",
-            "mask",
-            "number",
-            "ragged",
-            "text",
-            "raw",
-            "deflate",
-            "jpeg",
-            "png",
-            "ycgco420",
-            "ycgco420_deflate",
-            "memmap",
-            "hdf5",
-            "lmdb",
-            "store.json",
-        ]
-        dtypes = [
-            "int8",
-            "uint16",
-            "float64",
-            "complex128",
-            "bool",
-            "O",
-            "object",
-            "f8,f8",
-            "(3,)u1",
-            "(" * 500,
-            "a",
-            "datetime64[s]",
-            "str",
-            "V8",
-            ",",
-        ]
-        odd = ["a\0b", "\x1b[2J", "‮", "é", "x" * 5000, value.upper(), value + " ", "~", "$HOME", "%s{0}"]
+        climbs = [f"../{OUTSIDE}/{name}", f"columns-1/../../{OUTSIDE}/{name}", "../x", "", "..", "/", "a/b", "a\\b"]
+        kinds = ["image", "mask", "number", "ragged", "text", "deflate", "jpeg", "ycgco420", "hdf5", "store.json"]
+        dtypes = ["uint16", "float64", "object", "complex128", "O", "f8,f8", "(3,)u1", "datetime64[s]", "V8", ","]
+        odd = ["a\0b", "\x1b[2J", "\u202e", "é", "x" * 5000, "(" * 500, value.upper(), value + " ", "~", "%s{0}"]
         return [
-            f"{{outside}}/{name}",
-            *climbs,
-            *kinds,
-            *(dtypes if path[-1] == "dtype" else dtypes[:3]),
-            *odd,
-            0,
-            None,
-            [],
-            {},
-            [value],
-            True,
-        ]
+            f"{{outside}}/{name}", *climbs, *kinds, *(dtypes if path[-1] == "dtype" else dtypes[:3]), *odd,
+            0, None, [], {}, [value], True,
+        ]  # fmt: skip
     if isinstance(value, list):
-        lists: list[Any] = [
-            [],
-            None,
-            {},
-            "x",
-            0,
-            value + value,
-            value[:1] * 40,
-            [None],
-            [[]],
-            [-1],
-            [0],
-            [1 << 62] * 3,
-            [[[]]],
-        ]
-        return [*lists, value[::-1], value[:-1], value[1:], value + value[:1], [*value, 1]]
+        lists: list[Any] = [[], None, {}, "x", 0, [None], [[]], [-1], [0], [1 << 62] * 3, [[[]]], value + value]
+        return [*lists, value[:1] * 40, value[::-1], value[:-1], value[1:], value + value[:1], [*value, 1]]
     return [None, [], {}, "x", 0, [value], {"x": value}, value | {"unknown": 1}, value | {"": {}}]
 
 
@@ -188,48 +107,30 @@ def manifest_texts() -> Iterator[Mutation]:
         return change
 
     def no_fields(tree: Any, samples: int) -> None:
-        shard = tree["shards"][0] | {"rows": samples, "fields": {}}
-        tree |= {
-            "fields": {},
-            "samples": samples,
-            "shards": [shard],
-            "columns": [tree["columns"][0] | {"rows": samples}],
-        }
+        shard, column = tree["shards"][0] | {"rows": samples, "fields": {}}, tree["columns"][0] | {"rows": samples}
+        tree |= {"fields": {}, "samples": samples, "shards": [shard], "columns": [column]}
 
     deep = b'"recipe": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b","
     yield Mutation("manifest", "nested 100,000 deep", text(lambda t: t.replace(b'"recipe":', deep + b'"recipe":', 1)))
-    lists = b'"recipe": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"},"
-    yield Mutation("manifest", "lists 100,000 deep", text(lambda t: t.replace(b'"recipe":', lists + b'"recipe":', 1)))
     yield Mutation("manifest", "keys twice", text(lambda t: t.replace(b'"samples"', b'"samples": -1, "samples"', 1)))
-    yield Mutation("manifest", "fields twice", text(lambda t: t.replace(b'"fields"', b'"fields": {}, "fields"', 1)))
     yield Mutation("manifest", "not UTF-8", text(lambda t: t.replace(b'"cat"', b'"c\xff\xfet"')))
-    yield Mutation("manifest", "not UTF-8 in a key", text(lambda t: t.replace(b'"format"', b'"form\xc3t"', 1)))
     yield Mutation("manifest", "half a surrogate pair", text(lambda t: t.replace(b'"cat"', b'"c\\ud800t"')))
-    yield Mutation(
-        "manifest",
-        "an integer of 5,000 digits",
-        text(lambda t: t.replace(b'"samples": ', b'"samples": 1' + b"0" * 5000, 1)),
-    )
+    long = b'"samples": 1' + b"0" * 5000
+    yield Mutation("manifest", "an integer of 5,000 digits", text(lambda t: t.replace(b'"samples": ', long, 1)))
     yield Mutation("manifest", "NaN", text(lambda t: t.replace(b'"samples": ', b'"samples": NaN, "x": ', 1)))
     yield Mutation("manifest", "a list", text(lambda t: b"[" + t + b"]"))
-    yield Mutation("manifest", "nothing", text(lambda t: b"{\n}"))
-    yield Mutation("manifest", "a number", text(lambda t: b"7"))
     yield Mutation("manifest", "trailing text", text(lambda t: t + b"\n{}\n}"))
     yield Mutation("manifest", "two seals", text(lambda t: t.replace(b"\n}", (SEAL + "0" * 32 + '"\n}').encode())))
     yield Mutation("manifest", "a byte order mark", text(lambda t: b"\xef\xbb\xbf" + t))
     yield Mutation("manifest", "newer", tree(lambda t: t.update(rawpack=2)), check=True)
-    yield Mutation("manifest", "newer, and of another build", text(lambda t: b'{\n "rawpack": 99, "all": ["else"]\n}'))
     yield Mutation("manifest", "no samples", tree(lambda t: t.update(samples=0, shards=[], columns=[])), check=True)
     for samples in (1 << 40, 1 << 62, 1 << 63, 1 << 70):
         yield Mutation("manifest", f"no fields, {samples} samples", tree(partial(no_fields, samples=samples)))
     for parts in ("shards", "columns"):
         beyond = (1 << 63, 66 - (1 << 63))
-        for numbers in ((70, -4), (-4, 70), (66, 0), (0, 66), beyond, (33, 33), (65, 1), (1, 65), (22, 22, 22)):
+        for numbers in ((70, -4), (66, 0), (0, 66), beyond, (33, 33), (65, 1), (22, 22, 22)):
             yield Mutation("manifest", f"{parts} of {numbers} rows", tree(rows(parts, numbers)))
     yield Mutation("manifest, unsealed", "a digit", unsealed(lambda t: t.replace(b"66", b"67", 1)))
     yield Mutation("manifest, unsealed", "the seal", unsealed(lambda t: t[:-8] + b"0000" + t[-4:]))
-    yield Mutation(
-        "manifest, unsealed", "the version", unsealed(lambda t: t.replace(b'"rawpack": 1', b'"rawpack": 2', 1))
-    )
     yield Mutation("manifest, unsealed", "zeros", unsealed(lambda t: bytes(len(t))))
     yield Mutation("manifest, unsealed", "text after it", unsealed(lambda t: t + b" "))

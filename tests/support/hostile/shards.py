@@ -25,28 +25,11 @@ def structural_bytes(name: str, variant: str) -> Iterator[Mutation]:
         return apply
 
     random = np.random.default_rng(11)
-    spots = [
-        0,
-        4,
-        8,
-        9,
-        10,
-        12,
-        16,
-        20,
-        28,
-        36,
-        44,
-        *random.integers(0, 2048, 60).tolist(),
-        *random.integers(-4096, 0, 20).tolist(),
-    ]
+    spots = [0, 4, 8, 9, 10, 12, 16, 20, 28, 36, 44]
+    spots += [*random.integers(0, 2048, 60).tolist(), *random.integers(-4096, 0, 20).tolist()]
     for number, at in enumerate(spots):
-        yield Mutation(
-            f"{name} bytes",
-            f"{at} = {(0, 255, 128)[number % 3]}",
-            flip(at, (0, 255, 128)[number % 3]),
-            check=number % 4 == 0,
-        )
+        value = (0, 255, 128)[number % 3]
+        yield Mutation(f"{name} bytes", f"{at} = {value}", flip(at, value), check=number % 4 == 0)
 
 
 def foreign_hdf5(name: str) -> Iterator[Mutation]:
@@ -85,30 +68,17 @@ def foreign_hdf5(name: str) -> Iterator[Mutation]:
     def wide(file: h5py.File, target: Path) -> None:
         file.create_dataset("image", (64, 1 << 20, 1 << 10, 3), "u1", chunks=(1, 1 << 10, 1 << 10, 3))
 
-    yield Mutation(
-        f"{name} foreign",
-        "an external link",
-        made(lambda f, t: f.__setitem__("image", h5py.ExternalLink(t, "image"))),
-        check=True,
-    )
-    yield Mutation(
-        f"{name} foreign",
-        "a soft link to itself",
-        made(lambda f, t: f.__setitem__("image", h5py.SoftLink("/image"))),
-        check=True,
-    )
-    yield Mutation(f"{name} foreign", "external storage", made(external), check=True)
-    yield Mutation(f"{name} foreign", "a virtual dataset", made(virtual), check=True)
-    yield Mutation(f"{name} foreign", "a group", made(lambda f, t: f.create_group("image")), check=True)
-    yield Mutation(f"{name} foreign", "2^40 rows", made(huge), check=True)
-    yield Mutation(f"{name} foreign", "enormous rows", made(wide), check=True)
-    yield Mutation(f"{name} foreign", "another filter", made(filtered), check=True)
-    yield Mutation(
-        f"{name} foreign",
-        "strings",
-        made(lambda f, t: f.create_dataset("image", data=["x"] * 64, dtype=h5py.string_dtype())),
-        check=True,
-    )
+    def linked(file: h5py.File, target: Path) -> None:
+        file["image"] = h5py.ExternalLink(target, "image")
+
+    def looped(file: h5py.File, target: Path) -> None:
+        file["image"] = h5py.SoftLink("/image")
+
+    def grouped(file: h5py.File, target: Path) -> None:
+        file.create_group("image")
+
+    for build in (linked, looped, external, virtual, grouped, huge, wide, filtered):
+        yield Mutation(f"{name} foreign", build.__name__, made(build), check=True)
     yield Mutation(f"{name} foreign", "nothing in it", made(lambda f, t: None), check=True)
 
 
@@ -152,7 +122,6 @@ def jpeg_headers(copy: Copy) -> Iterator[Mutation]:
     name = copy.shards[0]
     start, size = int(copy.array("image.offset")[0]), int(copy.array("image.bytes")[0])
     image = bytes(copy.read(name)[start : start + size])
-    markers = {"tables": 0xDB, "frame": 0xC0, "Huffman tables": 0xC4, "restart interval": 0xDD, "scan": 0xDA}
 
     def patch(at: int, new: bytes) -> Callable[[Copy], None]:
         def apply(copy: Copy) -> None:
@@ -163,35 +132,12 @@ def jpeg_headers(copy: Copy) -> Iterator[Mutation]:
         return apply
 
     frame = image.index(b"\xff\xc0")
-    for height, width in (
-        (0, 0),
-        (0, WIDTH),
-        (HEIGHT, 0),
-        (65535, 65535),
-        (65500, 8),
-        (HEIGHT + 1, WIDTH),
-        (HEIGHT, WIDTH + 8),
-        (1, 1),
-        (WIDTH, HEIGHT),
-    ):
-        yield Mutation(
-            "JPEG size", f"{height} x {width}", patch(frame + 5, struct.pack(">HH", height, width)), check=True
-        )
-    for what, code in markers.items():
-        at = image.find(bytes([0xFF, code]))
-        for length in (0, 1, 2, 3, 17, 0x7FFF, 0xFFFF):
-            if at >= 0:
-                yield Mutation(f"JPEG {what}", f"of {length} bytes", patch(at + 2, struct.pack(">H", length)))
-    for process in (0xC1, 0xC2, 0xC3, 0xC9, 0xCA, 0xC4, 0xFE):
-        yield Mutation("JPEG process", f"0x{process:x}", patch(frame + 1, bytes([process])))
+    sizes = [(0, 0), (65535, 65535), (65500, 8), (HEIGHT + 1, WIDTH), (HEIGHT, WIDTH + 8), (1, 1), (WIDTH, HEIGHT)]
+    for sides in sizes:
+        yield Mutation("JPEG size", f"{sides}", patch(frame + 5, struct.pack(">HH", *sides)), check=True)
     for components in (0, 1, 2, 4, 255):
         yield Mutation("JPEG components", str(components), patch(frame + 9, bytes([components])))
-    for sampling in (0x00, 0x11, 0x44, 0xFF, 0x51):
-        yield Mutation("JPEG sampling", f"0x{sampling:02x}", patch(frame + 11, bytes([sampling])))
-    for precision in (0, 12, 16, 255):
-        yield Mutation("JPEG precision", f"{precision} bits", patch(frame + 4, bytes([precision])))
     yield Mutation("JPEG markers", "none", patch(0, bytes(size)))
-    yield Mutation("JPEG markers", "nothing else", patch(2, b"\xff" * (size - 2)))
     yield Mutation("JPEG markers", "the end at once", patch(2, b"\xff\xd9"))
     random = np.random.default_rng(13)
     for at in random.integers(2, size, 40).tolist():
