@@ -485,12 +485,13 @@ def test_other_values_are_not_taken_for_those_of_a_finished_store(name: str, tmp
     """A call with other arrays of the same shape, or other texts beside them, is refused; it does not return the store
     of the first ones."""
     images = np.random.default_rng(0).integers(0, 256, (9, 8, 10, 3), np.uint8)
-    first: dict[str, Any] = {"image": images, "label": np.zeros(9, int), "caption": ["old"] * 9}
-    others = {"image": images[::-1], "label": np.ones(9, int), "caption": ["new"] * 9}
+    old = {"image": images, "label": np.zeros(9, int), "caption": ["old"] * 9}
+    new = {"image": images[::-1], "label": np.ones(9, int), "caption": ["new"] * 9}
+    first: dict[str, Any] = {"image": images, name: old[name]}
     rawpack_packer.pack(first, tmp_path / "store", workers=0)
     assert rawpack_packer.pack(first, tmp_path / "store", workers=0).already
     with pytest.raises(UsageError, match=r"the source differs|returned other samples than now"):
-        rawpack_packer.pack(first | {name: others[name]}, tmp_path / "store", workers=0)
+        rawpack_packer.pack(first | {name: new[name]}, tmp_path / "store", workers=0)
 
 
 class Stopping:
