@@ -8,10 +8,8 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-import compare_robots
 import cv2
 import numpy as np
-import pytest
 from compare_stores import Files
 from pictures import picture, save
 from running import environment, run_here
@@ -53,38 +51,3 @@ def test_the_files_are_read_as_the_store_has_them(tmp_path: Path) -> None:
     cv2.setNumThreads(1)
     for image, mine in zip(stored, files.batch([0, 1, 2]), strict=True):
         assert np.abs(image.astype(int) - mine).mean() < 2
-
-
-def test_compare_robots(tmp_path: Path) -> None:
-    """Stores of the frames that were made give the samples that LeRobot's rule names, and a wrong one is found; the
-    table has the median of the rounds' ratios."""
-    random, episode, frame = np.random.default_rng(0), np.arange(40) // 20, np.arange(40) % 20
-    pixels = {name: random.integers(0, 256, (40, 8, 8, 3), np.uint8) // 64 * 64 for name in compare_robots.CAMERAS}
-    action = random.random((40, 14), np.float32)
-    np.savez(
-        tmp_path / "frames.npz", video=episode, frame=frame, pts_seconds=np.float32(frame / 30), action=action, **pixels
-    )
-    rows = np.linspace(0, 39, compare_robots.CHECKED).astype(int)
-    before = np.stack([rows - (frame[rows] > 0), rows], axis=1)
-    after = rows[:, None] + np.arange(16)
-    beyond = after >= 20 * episode[rows, None] + 20
-    expected = {"action": action[np.where(beyond, 20 * episode[rows, None] + 19, after)], "action_is_pad": beyond}
-    for name, frames in pixels.items():
-        seen = np.float32(frames[before].transpose(0, 1, 4, 2, 3)) / 255
-        first = np.stack([frame[rows] == 0, np.zeros(len(rows), bool)], axis=1)
-        expected |= {f"observation.images.{name}": seen, f"observation.images.{name}_is_pad": first}
-    np.savez(tmp_path / "samples.npz", **expected)
-    asked = Namespace(work=tmp_path, batch=4, workers=0, seconds=0.01, variant="memmap")
-    compare_robots.pack(asked)
-    with pytest.raises(ValueError, match="lmdb"):  # noise is not what JPEG keeps
-        compare_robots.check(asked)
-    assert compare_robots.measure_rawpack(asked)["images_per_s"] > 0
-    measured = {"LeRobot, torchcodec": (10, 20, 30), "rawpack memmap": (100, 300, 900)}
-    table = compare_robots.table(
-        [
-            {"subject": name, "round": k, "images_per_s": rate, "cpu_ms": 1}
-            for name, rates in measured.items()
-            for k, rate in enumerate(rates)
-        ]
-    )
-    assert "| rawpack memmap | 300 | 1 | 15 (10 to 30) |  |" in table

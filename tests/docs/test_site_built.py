@@ -100,28 +100,17 @@ def test_the_site_builds(site: Path) -> None:
     assert {"llms.txt", "api.md"} <= {file.name for file in (site / "0.0.10").iterdir()}
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_what_newcomers_type_leads_to_its_page(search: Any, query: str) -> None:
-    """Among the first two, also in capitals."""
-    assert first_two(search(query)) & QUERIES[query]
-    assert first_two(search(query.upper())) & QUERIES[query]
-
-
-def test_what_people_call_a_page_leads_to_it(search: Any) -> None:
-    """Each name in the table of names is worth having: with it, the page is among the first two."""
+def test_what_newcomers_type_leads_to_its_page(search: Any) -> None:
+    """Among the first two, also in capitals; so does each name in the table of names. Pages for contributors come
+    last, even with a word that is theirs, and part of what was typed is better than nothing."""
+    for query, pages in QUERIES.items():
+        assert first_two(search(query)) & pages, query
+        assert first_two(search(query.upper())) & pages, query
     missed = [(phrase, page) for page, names in ALSO.items() for phrase in names.split(", ")
               if page not in first_two(search(phrase))]  # fmt: skip
     assert missed == []
-
-
-def test_pages_for_contributors_come_last(search: Any) -> None:
-    """Behind all pages that have the words and are for users, even with a word that is theirs; each page once. A
-    name of the API leads to its docstring, and part of what was typed is better than nothing."""
-    links = search("workers")
-    pages = [link.partition(".html")[0] for link in links if not link.startswith("api/")]
-    late = [pages.index(page) for page in ("explanation/supervision", "explanation/architecture", "contributing")]
-    assert pages[0] == "explanation/workers"
-    assert min(late) > pages.index("how-to/see-where-time-goes")
+    found = [link.partition(".html")[0] for link in search("workers") if not link.startswith("api/")]
+    assert found[0] == "explanation/workers"
+    assert found.index("explanation/architecture") > found.index("how-to/see-where-time-goes")
     assert search("Reader.batches")[0].endswith(".Reader.batches")
     assert "how-to/resume-training" in first_two(search("resume training xyzzy"))
-    assert len(pages) == len(set(pages))
