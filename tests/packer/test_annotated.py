@@ -18,10 +18,7 @@ from folders import files_of
 from pictures import encoded
 from running import run_here, stop_of
 
-import rawpack
 from rawpack import Reader
-from rawpack.errors import UsageError
-from rawpack_packer.sources import AnnotatedError
 
 SMALL = ("--workers", 0, "--size", 8, "--quiet")
 JPEG = encoded(np.full((10, 10, 3), (255, 0, 0), np.uint8), "JPEG")
@@ -81,22 +78,6 @@ def test_what_would_be_lost_stops_and_says_what_to_type(
     ran = run_here("pack", *SMALL, "--source", "folder", "my data", "alone")
     assert ran.code == 0, ran.err
     assert {*Reader(tmp_path / "alone").fields} <= {"image", "label", "key"}
-
-
-def test_python_plan_and_append_stop_too(tmp_path: Path) -> None:
-    """Each door into the packer stops, in its own words, and names the command that helps there."""
-    root = write(tmp_path / "data", images("0.jpg") | {"labels.csv": "path,label\n0.jpg,cat\n"})
-    plain = write(tmp_path / "plain", images("0.jpg"))
-    with pytest.raises(AnnotatedError, match=r"; kind='folder' packs the images alone"):
-        rawpack.pack(root, tmp_path / "store", workers=0)
-    with pytest.raises(UsageError, match=r"labels.csv"):
-        rawpack.plan(root, budget=1)
-    rawpack.pack(plain, tmp_path / "store", workers=0, size=8)
-    ran = run_here("append", "--workers", 0, root, tmp_path / "store")
-    command = shlex.join(["rawpack", "append", f"{root}/labels.csv", f"{tmp_path}/store"])
-    assert (ran.code, f"`{command}`" in ran.err) == (2, True), ran.err
-    assert f"`rawpack plan {root}/labels.csv`" in stop_of("plan", "--quiet", root)
-    assert rawpack.pack(root, tmp_path / "alone", workers=0, size=8, kind="folder").manifest.samples == 1
 
 
 def test_the_summary_names_what_was_skipped(tmp_path: Path) -> None:

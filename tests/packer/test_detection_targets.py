@@ -81,18 +81,6 @@ def test_tensors(tmp_path: Path) -> None:
     check(packed(Scenes(torch.as_tensor), tmp_path / "s"))
 
 
-def test_boxes_move_with_the_image_and_may_be_declared(tmp_path: Path) -> None:
-    reader = packed(Scenes(), tmp_path / "half", size=(HEIGHT // 2, WIDTH // 2), classes=["none", "a", "b", "c"])
-    assert reader.classes == ("none", "a", "b", "c")
-    for i in range(6):
-        np.testing.assert_allclose(reader[i]["boxes"][:, :4], Scenes.target(i)["boxes"] / 2)
-    given = [(picture(8, 8, 0), {"boxes": [[1, 2, 3, 4]], "labels": [0]})]
-    reader = packed(given, tmp_path / "xywh", fields={"boxes": "xywh"})
-    np.testing.assert_array_equal(reader[0]["boxes"], [[1, 2, 4, 6, 0]])
-    reader = packed([(picture(8, 8, 0), {"boxes": [[1, 2, 3, 4]]})], tmp_path / "alone")
-    np.testing.assert_array_equal(reader[0]["boxes"], [[1, 2, 3, 4]])
-
-
 def annotations(i: int) -> list[dict[str, Any]]:
     """Of image i; image 0 has none. The ids of categories have gaps."""
     return [

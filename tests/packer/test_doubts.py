@@ -11,7 +11,6 @@ from typing import Any
 import every_kind
 import numpy as np
 import pytest
-from PIL import Image
 from running import run_here
 
 import rawpack
@@ -93,20 +92,6 @@ def test_a_split_in_a_file_next_to_one_of_other_classes(kind: str, divides: bool
         packs_as_told(doubt, tmp_path / "sets")
 
 
-@pytest.mark.parametrize(
-    ("first", "line"), [(["oak", "oak", "fir"], False), (["oak", "fir", "oak"], True), (["oak", "yew"], False)]
-)
-def test_of_a_long_parquet_file_the_first_rows_are_compared(
-    first: list[str], line: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They may lack classes; those that they have and the split lacks are said."""
-    tables = pytest.importorskip("rawpack_packer.sources.parquet.tables")
-    monkeypatch.setattr(tables, "_FIRST", 2)
-    for split, classes in (("train", first), ("valid", ["oak", "yew"])):
-        made("parquet", tmp_path, classes).rename(tmp_path / f"{split}.parquet")
-    assert bool(open_source(tmp_path / "valid.parquet").info.doubts) == line
-
-
 @pytest.mark.parametrize(("kind", "above"), [("folder", ""), ("zip", "data/"), ("tar", "data/"), ("tar", "")])
 def test_a_split_in_a_folder_next_to_one_of_other_classes(kind: str, above: str, tmp_path: Path) -> None:
     """Also of an archive."""
@@ -115,12 +100,6 @@ def test_a_split_in_a_folder_next_to_one_of_other_classes(kind: str, above: str,
     (doubt,) = open_source(source / above / "valid").info.doubts
     assert doubt.startswith("train next to valid has other classes")
     packs_as_told(doubt, tmp_path / "sets")
-
-
-def test_splits_whose_class_folders_differ_in_depth(tmp_path: Path) -> None:
-    made("folder", tmp_path, ["train/x/oak", "train/x/yew", "val/oak", "val/yew"])
-    with pytest.raises(UsageError, match="differ in depth"):
-        rawpack_packer.pack_splits(tmp_path / "set", tmp_path / "sets", splits=["train", "val"], size=8, workers=0)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "samples"])
@@ -145,14 +124,3 @@ def test_a_column_of_splits_is_asked_about(kind: str, tmp_path: Path, monkeypatc
         ran = run_here(*shlex.split(command), "--size", 8, "--workers", 0)
         assert ran.code == 0, ran.err
         assert len(rawpack.Reader(tmp_path / "one", split="Training")) == 2
-
-
-def test_a_column_of_splits_does_not_hide_one_of_classes(tmp_path: Path) -> None:
-    """The column that divides a table is no candidate for the label: the other one is still named."""
-    rows = [f"{n}.png,{('oak', 'elm')[n % 2]},{('train', 'val')[n % 3 == 0]}" for n in range(12)]
-    (tmp_path / "list.csv").write_text("\n".join(["path,tree,part", *rows]) + "\n")
-    for n in range(12):
-        Image.new("RGB", (8, 8), (20 * n, 0, 0)).save(tmp_path / f"{n}.png")
-    ran = run_here("pack", "--split-by", "part", "--workers", 0, tmp_path / "list.csv", tmp_path / "set")
-    assert ran.code == 0, ran.err
-    assert "'tree' is a field: --label-column tree" in ran.out

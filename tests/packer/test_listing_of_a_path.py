@@ -106,16 +106,6 @@ def test_a_folder_that_has_changed_since_the_look_is_seen_as_it_is(tmp_path: Pat
     assert source.info.classes == ("cat",)
 
 
-def test_a_folder_of_more_names_than_are_kept_is_listed_whole(
-    tmp_path: Path, scanned: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_NAMES", 3)
-    for n in range(6):
-        (tmp_path / f"{n}.jpg").write_bytes(b"\xff\xd8\xff")
-    assert len(open_folder(tmp_path)) == 6
-    assert scanned == [tmp_path.name] * 2
-
-
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="needs devices")
 def test_a_pipe_or_device_is_refused_before_it_is_read(tmp_path: Path) -> None:
     """/dev/null stands for all of them, as a test that reads it ends."""

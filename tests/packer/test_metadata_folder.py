@@ -16,11 +16,9 @@ from pictures import picture, save
 from running import pack, run_here, stop_of
 
 from rawpack import Reader, UsageError
-from rawpack_packer.sources import DividedError, Source, open_source
-from rawpack_packer.testing import SourceConformance
+from rawpack_packer.sources import DividedError, open_source
 
 SMALL = ("--size", 8)
-LISTED = ("dog/0", "cat/1", "cat/0")
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -50,18 +48,6 @@ def image_folder(root: Path, count: int = 4, *, first: int = 0, ending: str = "c
 def held(store: Path, *fields: str) -> dict[str, tuple[Any, ...]]:
     """Key -> values of the fields."""
     return {sample["key"]: tuple(sample[name] for name in fields) for sample in Reader(store)}
-
-
-def test_options_of_listings_apply(tmp_path: Path) -> None:
-    """Boxes are declared, and keys taken from a column, as of a listing that is given itself."""
-    root = image_folder(tmp_path / "data", 2)
-    write(
-        root / "metadata.jsonl", [{"file_name": f"{i:04}.png", "n": f"k{i}", "box": [[1, 2, 3, 4]]} for i in range(2)]
-    )
-    (root / "metadata.csv").unlink()
-    source = open_source(root, fields=["box:xyxy[4]"], key_column="n")
-    assert [source.key(i) for i in range(2)] == ["k0", "k1"]
-    assert source.info.fields["box"].boxes == "xyxy"
 
 
 def test_one_table_may_list_all_splits(tmp_path: Path) -> None:
@@ -156,14 +142,3 @@ def test_other_names_of_the_column(tmp_path: Path) -> None:
     write(root / "metadata.jsonl", [{"file_name": "0000.png"}])
     with pytest.raises(UsageError, match=r"metadata.csv, metadata.jsonl: give one of them"):
         open_source(root)
-
-
-class TestFolderWithTable(SourceConformance):
-    def open(self, folder: Path) -> Source:
-        root = folder if list(folder.iterdir()) else class_folders(folder)
-        if not (root / "metadata.csv").exists():
-            write(root / "metadata.csv", [{"file_name": f"{name}.png", "text": name} for name in LISTED])
-        return open_source(root)
-
-    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
-        return [(f"{name}.png", (folder / f"{name}.png").read_bytes()) for name in LISTED]
