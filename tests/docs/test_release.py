@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -107,32 +106,6 @@ def test_what_is_missing_is_named(name: str, pattern: str, new: str, why: str, k
     reason = release_ready.reasons(ready)[0]
     assert re.search(why, reason.text)
     assert reason.known_on_the_day == known
-
-
-def test_one_line_makes_all_addresses(ready: Path) -> None:
-    """The index's links, how to cite, badges under the title, and a cell for Colab; none of it, and no byte else, while
-    there is no address, which is how the checkout is."""
-    urls = tomllib.loads((ready / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
-    assert {name: address.partition(HOME)[2] for name, address in urls.items()} == {
-        "Source": "", "Documentation": "/tree/main/docs", "Issues": "/issues", "Changelog": "/blob/main/CHANGELOG.md"
-    }  # fmt: skip
-    assert f'\nrepository-code: "{HOME}"\n' in (ready / "CITATION.cff").read_text("utf-8")
-    title, badges, _ = (ready / "README.md").read_text("utf-8").split("\n\n", 2)
-    assert (title, badges.count("\n[![")) == ("# rawpack", 4)
-    cells = json.loads((ready / NOTEBOOK).read_text("utf-8"))["cells"]
-    assert f"{HOME.replace('https://github.com', 'github')}/blob/main/{NOTEBOOK})" in "".join(cells[0]["source"])
-    assert "%pip install --quiet rawpack" in "".join(cells[1]["source"])
-    stored = json.loads((ROOT / NOTEBOOK).read_text("utf-8"))["cells"]
-    assert cells[2:] == stored[-len(cells[2:]) :]
-    before = {path: path.read_text("utf-8") for path, _, _ in make_addresses.written(ready)}
-    live_at(ready, "")
-    if not make_addresses.home_of(ROOT):
-        for name in ("CITATION.cff", "README.md", "pyproject.toml", NOTEBOOK):
-            assert (ready / name).read_bytes() == (ROOT / name).read_bytes()
-    live_at(ready, f"{HOME}/")
-    live_at(ready, HOME)
-    assert {path: path.read_text("utf-8") for path in before} == before
-    assert [path for path, old, new in make_addresses.written(ROOT) if old != new] == [], "scripts/make_addresses.py"
 
 
 def test_the_command_builds_nothing_before_all_is_ready(ready: Path, tmp_path: Path) -> None:

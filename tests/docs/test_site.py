@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from publishing import api, searching
 from publishing.checking import broken
 from publishing.navigation import HOME, names
@@ -84,43 +83,19 @@ def test_broken_links_of_a_site_are_found(tmp_path: Path) -> None:
     ]
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What machines read."""
-    folder = tmp_path_factory.mktemp("plain")
-    write_plain(folder)
-    return folder
-
-
-def test_machines_get_every_page(plain: Path) -> None:
+def test_machines_get_every_page(tmp_path: Path) -> None:
     """As Markdown, once in llms.txt, with a line about it; no link of any of them leads nowhere."""
-    text = (plain / "llms.txt").read_text("utf-8")
+    write_plain(tmp_path)
+    text = (tmp_path / "llms.txt").read_text("utf-8")
     assert re.match(r"# rawpack\n\n> [^\n]+\n\n- \[", text)
     lines = [line for line in text.splitlines() if line.startswith("- ")]
     entries = [re.fullmatch(r"- \[[^\]]+\]\(([^)]+)\): .+", line) for line in lines]
     listed = Counter(entry[1] if entry else "no link with a line about it" for entry in entries)
-    pages = {page.relative_to(plain).as_posix() for page in plain.rglob("*.md")}
+    pages = {page.relative_to(tmp_path).as_posix() for page in tmp_path.rglob("*.md")}
     assert len(pages) == len(PAGES) + 3
     assert listed == Counter(pages - {"contents.md"})
-    assert broken(plain) == []
+    assert broken(tmp_path) == []
     assert [title for title in re.findall("^## (.*)$", text, re.MULTILINE) if title == "Optional"] == ["Optional"]
-
-
-def test_every_public_name_is_on_the_plain_page_of_the_api(plain: Path) -> None:
-    """With its docstring; so are the public methods of classes, and all that the page about the API says."""
-    text = (plain / "api.md").read_text("utf-8")
-    headings = set(re.findall("^#+ (.*)$", text, re.MULTILINE))
-    for module in (rawpack, rawpack.transforms):
-        for name in set(module.__all__) - {"transforms", "targets", "__version__"}:
-            value = getattr(module, name)
-            assert headings & {f"{module.__name__}.{name}", f"{value.__module__}.{name}"}, name
-            for line in (value.__doc__ or "").splitlines():
-                assert line.strip() in text, (name, line)
-    for kind in (rawpack.Reader, rawpack.Batches):
-        methods = {name for name in dir(kind) if not name.startswith("_")}
-        assert {f"{kind.__name__}.{name}" for name in methods} <= headings
-    for heading in re.findall("^## .*$", (DOCS / "reference" / "python.md").read_text("utf-8"), re.MULTILINE):
-        assert f"{heading}\n" in text
 
 
 def test_the_search_knows_every_page() -> None:

@@ -194,6 +194,8 @@ def test_palette_masks_keep_their_indices(tmp_path: Path) -> None:
             image.putpalette(palette[: 3 << bits])
             image.save(file, "PNG", bits=bits, transparency=0)
             assert file.getvalue()[24:26] == bytes([bits, 3])
+            given.append({"image": picture(21, 13, 1), "mask": image})
+            wanted.append(indices)
         given.append({"image": picture(21, 13, 1), "mask": file.getvalue()})
         wanted.append(indices)
     for layout in ("memmap", "lmdb"):
@@ -264,11 +266,9 @@ def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
     [
         (300, "uint8", "300"),
         (-1, "uint64", "-1"),
-        (1.5, "int64", "float64"),
         ((1 << 53) + 1, "float64", "9007199254740993"),
         (1e300, "float32", "1e+300"),
         ([1, 2], "int64", "shape (2,)"),
-        (1 << 70, "int64", "its field"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(value: Any, field: str, words: str) -> None:

@@ -125,20 +125,6 @@ def test_images_of_each_kind_are_packed_as_those_of_a_list(made: Any, tmp_path: 
         np.testing.assert_array_equal(one["image"], other["image"])
 
 
-def test_masks_of_pil_keep_their_indices(tmp_path: Path) -> None:
-    indices = [np.uint8(picture(9, 7, n)[..., 0] // 40) for n in range(5)]
-
-    def masked() -> Iterator[Any]:
-        for n, one in enumerate(indices):
-            mask = Image.fromarray(one).convert("P")
-            mask.putdata(one.reshape(-1).tolist())
-            yield {"image": picture(9, 7, n), "mask": mask}
-
-    reader = reader_of(masked(), tmp_path / "s", fields={"mask": "mask"}, workers=0)
-    for n, one in enumerate(indices):
-        np.testing.assert_array_equal(reader[n]["mask"][..., 0], one)
-
-
 def test_paths_may_be_gone_when_they_are_packed(tmp_path: Path) -> None:
     """A stream that writes each image to the same file; what cannot be read is rejected."""
 
