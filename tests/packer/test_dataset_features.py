@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import rejects_of
 from pictures import encoded, picture
 from PIL import Image
 from running import reader_of
 
 import rawpack
-from rawpack import PackError, Reader, UsageError
+from rawpack import PackError, Reader
+from rawpack.targets import torchvision_targets
 
 pa = pytest.importorskip("pyarrow")
 COUNT = 4
@@ -179,13 +181,79 @@ def test_objects_of_a_table_in_memory(tmp_path: Path, kind: str) -> None:
     assert [one["id"].tolist() for one in reader] == [[], [9], [7]]
 
 
-def test_the_form_is_asked_for_and_all_can_be_kept_as_text(tmp_path: Path) -> None:
-    """As for tables in files."""
-    dataset = Faces(OBJECTS[2:] * 3)
-    with pytest.raises(UsageError, match=r"fields={'faces': 'xyxy'}|faces:xyxy"):
-        rawpack.pack(dataset, tmp_path / "a", workers=0)
-    rawpack.pack(dataset, tmp_path / "b", workers=0, size="keep", fields={"faces": "xyxy"}, classes=["a", "b", "c"])
-    assert Reader(tmp_path / "b")[0]["boxes"].tolist() == [[10, 12, 13, 14, 0]]
-    assert Reader(tmp_path / "b").classes == ("a", "b", "c")
-    rawpack.pack(dataset, tmp_path / "c", workers=0, fields={"faces": "str"})
-    assert '"bbox"' in Reader(tmp_path / "c")[0]["faces"]
+# ---------------------------------------------------------------------------------------------- torchvision's targets
+
+HEIGHT, WIDTH = 40, 60
+
+
+class Scenes:
+    """As the tutorial of torchvision has it; sample 2 has no object."""
+
+    def __init__(self, convert: Any = np.asarray) -> None:
+        self.convert = convert
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, i: int) -> tuple[Any, dict[str, Any]]:
+        return Image.fromarray(picture(HEIGHT, WIDTH, i)), {k: self.convert(v) for k, v in self.target(i).items()}
+
+    @staticmethod
+    def target(i: int) -> dict[str, Any]:
+        count = 0 if i == 2 else 1 + i % 3
+        random = np.random.default_rng(i)
+        corner = random.integers(0, 20, (count, 2))
+        boxes = np.concatenate([corner, corner + random.integers(5, 20, (count, 2))], axis=1).astype(np.float32)
+        masks = np.zeros((count, HEIGHT, WIDTH), np.uint8)
+        for n, (left, top, right, bottom) in enumerate(boxes.astype(int)):
+            masks[n, top:bottom, left:right] = 1
+        return {
+            "boxes": boxes.reshape(count, 4),
+            "labels": random.integers(1, 4, count),
+            "image_id": np.array([100 + i]),
+            "area": random.random(count).astype(np.float32),
+            "iscrowd": np.zeros(count, np.int64),
+            "masks": masks,
+        }
+
+
+def check_scenes(reader: Reader) -> None:
+    for i in range(6):
+        sample, target = reader[i], Scenes.target(i)
+        wanted = np.column_stack([target["boxes"], target["labels"]])
+        np.testing.assert_array_equal(sample["boxes"], wanted)
+        np.testing.assert_array_equal(sample["area"], target["area"])
+        np.testing.assert_array_equal(sample["iscrowd"], target["iscrowd"])
+        np.testing.assert_array_equal(sample["image"], picture(HEIGHT, WIDTH, i))
+        assert sample["image_id"] == 100 + i
+        instances = np.zeros((HEIGHT, WIDTH), int)
+        for n, mask in enumerate(target["masks"], 1):
+            instances[mask == 1] = n
+        np.testing.assert_array_equal(sample["instances"][..., 0], instances)
+        np.testing.assert_array_equal(sample["object"], np.arange(1, len(wanted) + 1))
+
+
+@pytest.mark.parametrize(("stream", "workers"), [(True, 0), (False, 2)])
+def test_a_dict_of_boxes_and_labels(stream: bool, workers: int, tmp_path: Path) -> None:
+    scenes: Any = Scenes()
+    reader = reader_of((scenes[i] for i in range(6)) if stream else scenes, tmp_path / "s", workers=workers)
+    check_scenes(reader)
+    (batch,) = reader.batches(6, fields=["image", "boxes"])
+    for i, target in enumerate(torchvision_targets(batch)):
+        np.testing.assert_array_equal(target["boxes"], Scenes.target(i)["boxes"])
+        np.testing.assert_array_equal(target["labels"], Scenes.target(i)["labels"])
+
+
+def test_tensors(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    check_scenes(reader_of(Scenes(torch.as_tensor), tmp_path / "s"))
+
+
+def test_targets_that_are_damaged_are_rejected(tmp_path: Path) -> None:
+    whole = {"boxes": [[1, 2, 3, 4]], "labels": [1]}
+    wrong: list[Any] = [{**whole, "labels": [1, 2]}, {**whole, "boxes": [[1, 2, 3]]}, {**whole, "boxes": None}]
+    given = [(picture(8, 8, i), target) for i, target in enumerate([whole, *wrong, whole])]
+    assert len(reader_of(given, tmp_path / "s", workers=0, max_rejects=3)) == 2
+    rejects = rejects_of(tmp_path / "s")
+    assert [one["reason"] for one in rejects] == ["bad_field"] * 3
+    assert "it has 1 boxes and 2 labels" in rejects[0]["detail"]

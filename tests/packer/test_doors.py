@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from archived import tar
-from every_kind import OTHERS, TABLES, Files, pictures, png
+from every_kind import OTHERS, TABLES, Files, made, pictures, png
 from PIL import Image
 from running import run_here
 
+import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Source
@@ -246,3 +247,99 @@ def test_what_a_pattern_cannot_name(
     with pytest.raises(UsageError) as refused:
         open_source(pattern)
     assert message.replace("{}", str(tmp_path)) in str(refused.value)
+
+
+# ---------------------------------------------------------------------------------------------- doubts
+
+
+def settled(source: Any, root: Path, line: str, **option: Any) -> Reader:
+    """The store of a source that is doubted, once an option has settled it. line: of the doubt."""
+
+    def pack(name: str, **options: Any) -> Any:
+        return rawpack_packer.pack(source, root / name, size=8, workers=0, **options)
+
+    assert line in " ".join(pack("doubted").info.problems)
+    with pytest.raises(UsageError, match=re.escape(line)):
+        pack("strict", strict=True)
+    assert not (root / "strict").exists()
+    assert not pack("settled", strict=True, **option).info.problems
+    return Reader(root / "settled")
+
+
+def _classes(store: Reader) -> list[str]:
+    names = store.classes or ()
+    return sorted(names[int(sample["label"])] for sample in store)
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "line"),
+    [
+        ("folder", ["7", "8", "10"], "class 10 has the label 0"),
+        ("columns", ["a", "Oak", "oak"], "Oak and oak differ in case only"),
+    ],
+)
+def test_doubts_about_names_of_classes_are_settled(kind: str, classes: list[str], line: str, tmp_path: Path) -> None:
+    """By their names, in a file or as a list."""
+    names: Any = classes
+    source = made(kind, tmp_path, classes, _pictures({"label": classes}))
+    if isinstance(source, Path):
+        names = tmp_path / "names.txt"
+        names.write_text("\n".join(classes))
+    store = settled(source, tmp_path, line, classes=names)
+    assert (store.classes, _classes(store)) == (tuple(classes), sorted(classes))
+
+
+def packs_as_told(doubt: str, sets: Path) -> None:
+    """The command in a doubt packs the splits, of which one has fewer classes, with the classes of all."""
+    (command,) = re.findall("`rawpack (.*?) DST`", doubt)
+    ran = run_here(*shlex.split(command), sets, "--size", 8, "--workers", 0, "--strict")
+    assert ran.code == 0, ran.err
+    assert Reader(sets, split="valid").classes == ("fir", "oak", "yew")
+
+
+@pytest.mark.parametrize(("kind", "divides"), [("zip", False), ("csv", False), ("parquet", True)])
+def test_a_split_in_a_file_next_to_one_of_other_classes(kind: str, divides: bool, tmp_path: Path) -> None:
+    """Whatever holds the splits; the command that is printed gives both the same classes."""
+    (tmp_path / "both").mkdir()
+    for classes, split in ((["fir", "oak", "yew"], "train"), (["oak", "yew"], "valid")):
+        (tmp_path / split).mkdir()
+        source = made(kind, tmp_path / split, classes, _pictures({"label": classes}))
+        for file in (tmp_path / split).iterdir():
+            file.rename(tmp_path / "both" / (f"{split}{source.suffix}" if file.name == source.name else file.name))
+    path = tmp_path / "both" / f"valid{source.suffix}"
+    names = tmp_path / "names.txt"
+    names.write_text("fir\noak\nyew\n")
+    line = f"train{source.suffix} next to {path.name} has other classes"
+    assert _classes(settled(path, tmp_path, line, classes=names)) == ["oak", "yew"]
+    (doubt,) = open_source(path).info.doubts
+    assert ("--splits" in doubt) == divides
+    if divides:
+        packs_as_told(doubt, tmp_path / "sets")
+
+
+@pytest.mark.parametrize(("kind", "above"), [("folder", ""), ("zip", "data/"), ("tar", "data/"), ("tar", "")])
+def test_a_split_in_a_folder_next_to_one_of_other_classes(kind: str, above: str, tmp_path: Path) -> None:
+    """Also of an archive."""
+    folders = ("train/fir", "train/oak", "train/yew", "valid/oak", "valid/yew")
+    source = made(kind, tmp_path, [above + folder for folder in folders], _pictures({"label": [*folders]}))
+    (doubt,) = open_source(source / above / "valid").info.doubts
+    assert doubt.startswith("train next to valid has other classes")
+    packs_as_told(doubt, tmp_path / "sets")
+
+
+@pytest.mark.parametrize("door", ["csv", "parquet", "samples"])
+def test_a_column_of_splits_is_asked_about(door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be kept as a field, and the command that is printed divides by it."""
+    columns = {"part": ["Training", "PublicTest", "Training"]}
+    monkeypatch.chdir(tmp_path)
+    source = DOORS[door](tmp_path, columns, _pictures(columns))
+    with pytest.raises(UsageError, match="column part of") as caught:
+        rawpack_packer.pack(source, tmp_path / "one", size=8, workers=0)
+    assert not (tmp_path / "one").exists()
+    rawpack_packer.pack(source, tmp_path / "kept", size=8, workers=0, fields={"part": "str"}, strict=True)
+    assert [sample["part"] for sample in Reader(tmp_path / "kept")] == columns["part"]
+    if door != "samples":
+        (command,) = re.findall("`rawpack (.*?)`", str(caught.value))
+        ran = run_here(*shlex.split(command), "--size", 8, "--workers", 0)
+        assert ran.code == 0, ran.err
+        assert len(Reader(tmp_path / "one", split="Training")) == 2
