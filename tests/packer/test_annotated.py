@@ -25,13 +25,6 @@ JPEG = encoded(np.full((10, 10, 3), (255, 0, 0), np.uint8), "JPEG")
 Files = Mapping[str, str | bytes]
 
 
-def coco(*names: str) -> str:
-    """COCO's JSON of these images, with a box in the first."""
-    images = [{"id": i, "file_name": name, "width": 10, "height": 10} for i, name in enumerate(names)]
-    box = {"id": 1, "image_id": 0, "category_id": 1, "bbox": [1, 1, 3, 3], "area": 9, "iscrowd": 0}
-    return json.dumps({"info": {}, "images": images, "annotations": [box], "categories": [{"id": 1, "name": "cat"}]})
-
-
 def images(*names: str) -> dict[str, str | bytes]:
     return dict.fromkeys(names, JPEG)
 
@@ -125,17 +118,3 @@ def test_files_that_may_be_labels_are_named_whatever_is_printed(
     kind = "archive" if path.endswith(".tar") else "folder"
     ran = run_here("pack", "--workers", 0, "--size", 8, "--strict", "-q", "--source", kind, path, "alone")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
-
-
-def test_coco_with_its_first_image_missing_is_still_found(tmp_path: Path) -> None:
-    """The folder of COCO's images is found although the first that the JSON lists is missing, which is what is said;
-    without its entry, the splits are packed."""
-    root = write(tmp_path / "coco", images("images/train2017/1.jpg", "images/val2017/2.jpg"))
-    files = {"train": coco("gone.jpg", "1.jpg"), "val": coco("2.jpg")}
-    write(root, {f"annotations/instances_{split}2017.json": text for split, text in files.items()})
-    words = ("pack", *SMALL, "--splits", "train2017,val2017", root, tmp_path / "store")
-    assert f"$.images[0].file_name: there is no file gone.jpg below {root}/images/train2017" in stop_of(*words)
-    write(root, {"annotations/instances_train2017.json": coco("1.jpg")})
-    ran = run_here(*words)
-    assert ran.code == 0, ran
-    assert len(Reader(tmp_path / "store/train2017")[0]["boxes"]) == 1

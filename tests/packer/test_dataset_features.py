@@ -186,67 +186,47 @@ def test_objects_of_a_table_in_memory(tmp_path: Path, kind: str) -> None:
 HEIGHT, WIDTH = 40, 60
 
 
-class Scenes:
+def target(i: int) -> dict[str, Any]:
     """As the tutorial of torchvision has it; sample 2 has no object."""
-
-    def __init__(self, convert: Any = np.asarray) -> None:
-        self.convert = convert
-
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, i: int) -> tuple[Any, dict[str, Any]]:
-        return Image.fromarray(picture(HEIGHT, WIDTH, i)), {k: self.convert(v) for k, v in self.target(i).items()}
-
-    @staticmethod
-    def target(i: int) -> dict[str, Any]:
-        count = 0 if i == 2 else 1 + i % 3
-        random = np.random.default_rng(i)
-        corner = random.integers(0, 20, (count, 2))
-        boxes = np.concatenate([corner, corner + random.integers(5, 20, (count, 2))], axis=1).astype(np.float32)
-        masks = np.zeros((count, HEIGHT, WIDTH), np.uint8)
-        for n, (left, top, right, bottom) in enumerate(boxes.astype(int)):
-            masks[n, top:bottom, left:right] = 1
-        return {
-            "boxes": boxes.reshape(count, 4),
-            "labels": random.integers(1, 4, count),
-            "image_id": np.array([100 + i]),
-            "area": random.random(count).astype(np.float32),
-            "iscrowd": np.zeros(count, np.int64),
-            "masks": masks,
-        }
+    random, count = np.random.default_rng(i), 0 if i == 2 else 1 + i % 3
+    corner = random.integers(0, 20, (count, 2))
+    boxes = np.concatenate([corner, corner + random.integers(5, 20, (count, 2))], axis=1)
+    masks = np.zeros((count, HEIGHT, WIDTH), np.uint8)
+    for n, (left, top, right, bottom) in enumerate(boxes):
+        masks[n, top:bottom, left:right] = 1
+    return {
+        "boxes": boxes.astype(np.float32), "labels": random.integers(1, 4, count), "image_id": np.array([100 + i]),
+        "area": random.random(count).astype(np.float32), "iscrowd": np.zeros(count, np.int64), "masks": masks,
+    }  # fmt: skip
 
 
-def check_scenes(reader: Reader) -> None:
-    for i in range(6):
-        sample, target = reader[i], Scenes.target(i)
-        wanted = np.column_stack([target["boxes"], target["labels"]])
-        np.testing.assert_array_equal(sample["boxes"], wanted)
-        np.testing.assert_array_equal(sample["area"], target["area"])
-        np.testing.assert_array_equal(sample["iscrowd"], target["iscrowd"])
+TARGETS = [target(i) for i in range(6)]
+SCENES = [(Image.fromarray(picture(HEIGHT, WIDTH, i)), one) for i, one in enumerate(TARGETS)]
+
+
+@pytest.mark.parametrize("form", ["stream", "list", "tensors"])
+def test_a_dict_of_boxes_and_labels(form: str, tmp_path: Path) -> None:
+    """Boxes with the numbers of their classes, and masks as instances; batches give such dicts again."""
+    given: Any = SCENES if form == "list" else iter(SCENES)
+    if form == "tensors":
+        torch = pytest.importorskip("torch")
+        given = [(image, {name: torch.as_tensor(value) for name, value in one.items()}) for image, one in SCENES]
+    reader = reader_of(given, tmp_path / "s", workers=2 if form == "list" else 0)
+    for i, (sample, wanted) in enumerate(zip(reader, TARGETS, strict=True)):
         np.testing.assert_array_equal(sample["image"], picture(HEIGHT, WIDTH, i))
+        np.testing.assert_array_equal(sample["boxes"], np.column_stack([wanted["boxes"], wanted["labels"]]))
+        for name in ("area", "iscrowd"):
+            np.testing.assert_array_equal(sample[name], wanted[name])
         assert sample["image_id"] == 100 + i
         instances = np.zeros((HEIGHT, WIDTH), int)
-        for n, mask in enumerate(target["masks"], 1):
+        for n, mask in enumerate(wanted["masks"], 1):
             instances[mask == 1] = n
         np.testing.assert_array_equal(sample["instances"][..., 0], instances)
-        np.testing.assert_array_equal(sample["object"], np.arange(1, len(wanted) + 1))
-
-
-@pytest.mark.parametrize(("stream", "workers"), [(True, 0), (False, 2)])
-def test_a_dict_of_boxes_and_labels(stream: bool, workers: int, tmp_path: Path) -> None:
-    scenes: Any = Scenes()
-    reader = reader_of((scenes[i] for i in range(6)) if stream else scenes, tmp_path / "s", workers=workers)
-    check_scenes(reader)
+        assert sample["object"].tolist() == [*range(1, 1 + len(wanted["boxes"]))]
     (batch,) = reader.batches(6, fields=["image", "boxes"])
-    for i, target in enumerate(torchvision_targets(batch)):
-        np.testing.assert_array_equal(target["boxes"], Scenes.target(i)["boxes"])
-        np.testing.assert_array_equal(target["labels"], Scenes.target(i)["labels"])
-
-
-def test_tensors(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    check_scenes(reader_of(Scenes(torch.as_tensor), tmp_path / "s"))
+    for one, wanted in zip(torchvision_targets(batch), TARGETS, strict=True):
+        np.testing.assert_array_equal(one["boxes"], wanted["boxes"])
+        np.testing.assert_array_equal(one["labels"], wanted["labels"])
 
 
 def test_targets_that_are_damaged_are_rejected(tmp_path: Path) -> None:

@@ -297,16 +297,6 @@ def test_a_whole_number_is_stored_as_it_is_or_not_at_all(values: NDArray[Any], d
         assert (np.isfinite(stored) == np.isfinite(values)).all()
 
 
-def test_a_first_mask_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """A listing whose first mask tells nothing is refused; the error names listing, column and file."""
-    Image.fromarray(picture(4, 4, 0)).save(tmp_path / "a.png")
-    (tmp_path / "m 1.png").write_bytes(b"no picture")
-    (tmp_path / "l.csv").write_text("path,depth\na.png,m 1.png\n")
-    with pytest.raises(UsageError, match=r"l.csv.*depth.*m 1.png.*cannot be read"):
-        rawpack_packer.pack(tmp_path / "l.csv", tmp_path / "s", fields={"depth": "mask"}, workers=0)
-    assert not (tmp_path / "s").exists()
-
-
 def test_samples_that_do_not_fit_are_rejected_with_their_reason(tmp_path: Path) -> None:
     """A wrong dtype, shape or size of a mask, and a missing field: rejected by key, the others packed."""
     wrong: dict[int, dict[str, Any]] = {

@@ -164,16 +164,6 @@ def test_names_with_numbers_for_boxes_that_were_declared(photos: Path) -> None:
     assert open_source(source, fields=["boxes:xyxy"], classes=names).info.classes == ("cat", "dog", "owl")
 
 
-@pytest.mark.parametrize("head", ["", "\ufeffLabelName,DisplayName\n"])
-def test_names_of_open_images_with_and_without_a_line_of_names(head: str, photos: Path) -> None:
-    """As of version 7, where the classes have the numbers that they had before."""
-    (photos / "class-descriptions-boxable.csv").write_text(f"{head}/m/a,Ant\n/m/b,Bee\n/m/c,Cat\n")
-    (photos / "boxes.csv").write_text("ImageID,LabelName,XMin,XMax,YMin,YMax\n0,/m/b,0.5,1,0.5,1\n1,/m/a,0,1,0,1\n")
-    reader = packed(photos / "boxes.csv")
-    assert reader.classes == ("Ant", "Bee", "Cat")
-    assert [one[0][4] for one in boxes_of(reader)] == [1, 0]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -214,16 +204,6 @@ def test_numbers_of_objects_are_never_rounded(photos: Path, ids: list[float], lo
         open_source(file)
 
 
-def test_names_that_samples_have_already_get_that_of_the_column(photos: Path) -> None:
-    """A `key` of each object is no key of the sample; a name that no field can have is an error that says where."""
-    file = objects_file(photos, ("key", [7, 8]), ("Index", [5, 6]), ("BOXES", [1, 2]))
-    sample = packed(file)[0]
-    assert [sample[f"objects_{name}"].tolist() for name in ("key", "Index", "BOXES")] == [[7, 8], [5, 6], [1, 2]]
-    assert [*open_source(file).info.fields] == ["boxes", "objects_key", "objects_Index", "objects_BOXES"]
-    with pytest.raises(UsageError, match=r"list.jsonl: objects: 'is-crowd' cannot.*or --field objects:str keeps all"):
-        open_source(objects_file(photos, ("is-crowd", [1, 2])))
-
-
 @pytest.mark.parametrize("value", ["1.5", "true"])
 def test_a_class_that_is_none_is_a_fault_of_its_line(photos: Path, value: str) -> None:
     """It is not left out as if boxes had no class; declared, it is a number of each box."""
@@ -235,17 +215,6 @@ def test_a_class_that_is_none_is_a_fault_of_its_line(photos: Path, value: str) -
         reader = packed(photos / "b.csv", "--field", "class_id:float64")
         assert [one["class_id"].tolist() for one in reader] == [[1], [1.5], [1.5]]
         assert boxes_of(reader) == [[[1, 2, 5, 6]], [[3, 4, 5, 6]], [[3, 4, 5, 6]]]
-
-
-def test_boxes_of_four_numbers_that_were_declared_with_five(photos: Path) -> None:
-    """The error says what to type, and that packs."""
-    (photos / "one.csv").write_text('path,bbox,label\n0.png,"[1, 2, 3, 4]",x\n1.png,"[5, 6, 7, 8]",y\n')
-    with pytest.raises(UsageError) as error:
-        open_source(photos / "one.csv", fields=["bbox:xywh"])
-    word = re.search(r"--field (bbox:\S+)", str(error.value))
-    assert word is not None
-    reader = packed(photos / "one.csv", "--field", word[1])
-    assert [(one["bbox"].tolist(), one["label"]) for one in reader] == [([[1, 2, 4, 6]], 0), ([[5, 6, 12, 14]], 1)]
 
 
 @pytest.mark.parametrize(("column", "typed"), [("objects", ()), ("bbox", ("--field", "bbox:xywh"))])

@@ -261,18 +261,6 @@ def test_datasets_in_memory_are_split_by_a_column(form: str, paths: list[str], t
             rawpack_packer.pack_splits(source, tmp_path / "no", split_by=by, workers=0)
 
 
-def test_groups_by_numbers_of_which_one_is_missing(paths: list[str], tmp_path: Path) -> None:
-    """pandas makes floats of them, which are no names of groups: the cure works."""
-    subject = [1, None, 2, 2, 3, 3]
-    source = pytest.importorskip("pandas").DataFrame({"image": paths, "subject": subject, "row": range(N)})
-    with pytest.raises(UsageError, match=r"neither texts nor whole numbers: declare fields={'subject': 'str'}"):
-        rawpack_packer.pack_splits(source, tmp_path / "no", holdout="val=2", group_by="subject", workers=0)
-    sets = tmp_path / "sets"
-    rawpack_packer.pack_splits(source, sets, holdout="val=2", group_by="subject", fields={"subject": "str"}, workers=0)
-    parts = [{subject[row] for row in Reader(sets, split=split).column("row")} for split in ("train", "val")]
-    assert (parts[0] & parts[1], len(parts[1]), parts[0] | parts[1]) == (set(), 2, {*subject})
-
-
 STAMP = dt.datetime(2026, 11, 28, 8, 15, 0, 250_000)
 ZONED = STAMP.replace(tzinfo=dt.timezone(dt.timedelta(hours=1)))
 TIMES: dict[str, tuple[list[Any], list[str]]] = {

@@ -123,17 +123,6 @@ def test_what_is_wrong_in_a_data_yaml_is_named(text: str, words: str, coco8: Pat
     assert not (coco8.parent / "s").exists()
 
 
-def test_folders_that_are_named_next_to_a_data_yaml(coco8: Path) -> None:
-    """Classes are those of the data.yaml. A split of it is refused: all images would be in each."""
-    folders = {"images": coco8 / "images/train", "labels_dir": coco8 / "labels/train"}
-    source = open_source(coco8.parent / "coco8.yaml", "yolo", **folders)
-    assert ([source.key(i) for i in range(2)], source.info.classes) == (["a.jpg", "background.jpg"], ("no", "dog"))
-    with pytest.raises(
-        UsageError, match=r"coco8\.yaml/val is a split, and --images names all images: give .*coco8\.yaml"
-    ):
-        open_source(coco8.parent / "coco8.yaml/val", "yolo", **folders)
-
-
 # ---------------------------------------------------------------------------------------------- polygons and keypoints
 
 
