@@ -14,7 +14,7 @@ import pytest
 from folders import rejects_of
 from numpy.typing import NDArray
 from PIL import Image
-from running import pack, reader_of, run_here
+from running import reader_of, run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError, Workers
@@ -66,30 +66,20 @@ def check(image: NDArray[Any], boxes: NDArray[Any], slack: float = 1.0) -> bool:
     return True
 
 
-class Painted:
-    """A dataset of painted images, their boxes written in one of the forms."""
-
-    def __init__(self, form: str) -> None:
-        self.form = form
-
-    def __len__(self) -> int:
-        return COUNT
-
-    def __getitem__(self, i: int) -> dict[str, Any]:
-        image, (left, top, right, bottom) = painted(i)
+def packed(path: Path, form: str = "xyxy", **options: Any) -> Path:
+    """A store of painted images, their boxes written in one of the forms."""
+    samples = []
+    for image, (left, top, right, bottom) in map(painted, range(COUNT)):
         height, width = image.shape[:2]
         row = {
             "xyxy": [left, top, right, bottom, 7],
             "xywh": [left, top, right - left, bottom - top, 7],
             "yolo": [7, (left + right) / 2 / width, (top + bottom) / 2 / height,
                      (right - left) / width, (bottom - top) / height],
-        }[self.form]  # fmt: skip
+        }[form]  # fmt: skip
         mask = (image[..., 0] > 0).astype(np.uint8)
-        return {"image": Image.fromarray(image), "boxes": np.array([row], np.float64), "mask": mask}
-
-
-def packed(path: Path, form: str = "xyxy", **options: Any) -> Path:
-    rawpack_packer.pack(Painted(form), path, workers=0, fields={"boxes": form, "mask": "mask"}, **options)
+        samples.append({"image": Image.fromarray(image), "boxes": np.array([row], np.float64), "mask": mask})
+    rawpack_packer.pack(samples, path, workers=0, fields={"boxes": form, "mask": "mask"}, **options)
     return path
 
 
@@ -226,34 +216,20 @@ def test_boxes_lie_in_pictures_alone(tmp_path: Path) -> None:
     assert Reader(tmp_path / "t")[0]["boxes"].tolist() == [[0, 0, 10, 10, 0]]
 
 
-def annotated(folder: Path, names: list[str]) -> Path:
-    """A COCO file of two images, each with a box of every one of these classes; the first box is 8 wide, ..."""
-    folder.mkdir()
-    for i in range(2):
-        Image.new("RGB", (64, 32)).save(folder / f"{folder.name}{i}.png")
-    tree = {
-        "images": [{"id": i, "file_name": f"{folder.name}{i}.png", "height": 32, "width": 64} for i in range(2)],
-        "categories": [{"id": number, "name": name} for number, name in enumerate(names)],
-        "annotations": [
-            {"id": 10 * i + number, "image_id": i, "category_id": number, "bbox": [0, 0, 8 + number, 8]}
-            for i in range(2)
-            for number in range(len(names))
-        ],
-    }
-    (folder / "boxes.json").write_text(json.dumps(tree))
-    return folder / "boxes.json"
-
-
 CLASSES = {"a": ["cat", "dog"], "b": ["bird", "cat"], "c": ["dog", "eel", "bird"]}
 
 
 @pytest.fixture(scope="module")
 def of_classes(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A store of each of these classes."""
+    """Stores of two images with a box of each of some classes: the first box is 8 wide, the second 9, ..."""
     root = tmp_path_factory.mktemp("classes")
-    return [
-        pack(annotated(root / name, names), root / f"store {name}", "--size", "keep") for name, names in CLASSES.items()
-    ]
+    for store, names in CLASSES.items():
+        objects = {"bbox": [[0, 0, 8 + number, 8] for number in range(len(names))], "category": names}
+        rawpack_packer.pack(
+            {"image": 2 * [Image.new("RGB", (64, 32))], "objects": 2 * [objects]}, root / store, size="keep", workers=0,
+            fields={"objects": "xyxy"}, classes=names, keys=[f"{store}{i}" for i in range(2)],
+        )  # fmt: skip
+    return [root / store for store in CLASSES]
 
 
 @pytest.mark.parametrize("way", ["append", "merge, convert and subset"])

@@ -189,15 +189,11 @@ def test_categories_are_numbered_by_their_ids(coco: Path) -> None:
     assert rows.tolist() == [[0, 0, 5, 40, 0], [2, 2, 8, 8, 1]]
 
 
-@pytest.mark.parametrize(
-    ("names", "classes"),
-    [(("cat 9", "cat", "cat"), ("cat 9", "cat", "cat 9 9")), (("cat", "cat 5", "cat"), ("cat", "cat 5", "cat 9"))],
-)
-def test_categories_of_one_name_stay_apart(names: tuple[str, ...], classes: tuple[str, ...], coco: Path) -> None:
+def test_categories_of_one_name_stay_apart(coco: Path) -> None:
     """Of two with the same name the second has its id in it, as often as it takes to be another; boxes keep theirs."""
-    categories = [{"id": i, "name": name} for i, name in zip((1, 3, 9), names, strict=True)]
+    categories = [{"id": i, "name": name} for i, name in zip((1, 3, 9), ("cat 9", "cat", "cat"), strict=True)]
     source = open_source(changed(coco, lambda tree: tree.update(categories=categories)))
-    assert source.info.classes == classes
+    assert source.info.classes == ("cat 9", "cat", "cat 9 9")
     assert source[0].fields["boxes"].rows[:, 4].tolist() == [0, 1]  # type: ignore[union-attr]
 
 

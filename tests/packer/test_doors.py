@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 from collections.abc import Callable
@@ -24,8 +23,7 @@ from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.dataset import open_dataset
 from rawpack_packer.sources.doubts import SplitColumnError, add_doubts, refuse_split_column
 from rawpack_packer.sources.folder import DividedError
-from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.registry import kinds_at, open_source
+from rawpack_packer.sources.registry import open_source
 
 Columns = dict[str, list[Any]]
 
@@ -148,46 +146,12 @@ def test_blanks_around_names(door: str, tmp_path: Path) -> None:
     assert any("are one, 'cat'" in one for one in source.info.problems) != bool(BLANKS[door])
 
 
-RECORDS = {"tfrecord": "data.tfrecord", "recordio": "data.rec", "webdataset": "data.tar"}
-"""Kind -> the name of a file of records."""
-
-
-@pytest.mark.parametrize(
-    ("others", "size", "packs"),
-    [
-        ({"data.tfindex": 5 << 20, "data.sums": 5 << 20}, 10, True),  # named as the records
-        ({"made.by": 10, "LICENSE": 100, "notes.pdf": 1000}, 10, True),
-        ({"made.by": 3 << 20}, 4 << 20, True),
-        ({"made.by": 3 << 20}, 2 << 20, False),
-        ({"other.mp4": 1}, 10, False),
-    ],
-)
-def test_what_may_lie_beside_files_of_records(others: dict[str, int], size: int, packs: bool, tmp_path: Path) -> None:
-    for kind, records in RECORDS.items():
-        folder = tmp_path / kind
-        folder.mkdir()
-        for name, count in {records: size, **others}.items():
-            (folder / name).touch()
-            os.truncate(folder / name, count)
-        assert (kind in kinds_at(Listing(folder))) == packs
-        (folder / "folder").mkdir()
-        assert kind not in kinds_at(Listing(folder))
-
-
 def _csv_of(root: Path, name: str, head: str = "path,label") -> None:
     (root / f"{name}.png").write_bytes(png(len(name)))
     (root / f"{name}.csv").write_text(f"{head}\n{name}.png,{name[0]}\n")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "names"),
-    [
-        ("[a-z].csv", "ab"),
-        ("b.csv::a.csv", "ba"),
-        ("*.jsonl", "ab"),
-        ("{1..2}.csv", "ba"),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "names"), [("[a-z].csv", "ab"), ("b.csv::a.csv", "ba"), ("{1..2}.csv", "ba")])
 def test_a_pattern_is_the_listings_that_it_names(
     pattern: str, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,14 +159,11 @@ def test_a_pattern_is_the_listings_that_it_names(
     for number, name in ((2, "a"), (1, "b")):
         _csv_of(tmp_path, name)
         (tmp_path / f"{number}.csv").write_text((tmp_path / f"{name}.csv").read_text())
-        rows = {"label": name, "path": f"{name}.png"} if name == "b" else {"path": f"{name}.png", "label": name}
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(rows) + "\n")
     source = open_source(pattern)
     assert [source[i].key for i in range(len(source))] == [f"{name}.png" for name in names]
     assert source.info.classes == tuple(sorted(names))
     assert source.labels is not None
     assert [source.info.classes[k] for k in source.labels.tolist()] == [*names]
-    assert len(source.info.paths) == len(names)
 
 
 def test_files_of_one_other_kind_are_packed_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

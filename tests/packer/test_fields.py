@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from folders import flip, rejects_of
@@ -358,20 +357,3 @@ def test_a_sealed_png_of_other_pixels_is_an_error(size: int, rows: bytes) -> Non
     file = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
     with pytest.raises(DecodeError):
         png.decode(np.frombuffer(file, np.uint8), (size, size, 1), np.dtype(np.uint8))
-
-
-def test_a_long_text_among_short_ones(tmp_path: Path) -> None:
-    """An HDF5 shard's copy of a text field takes about the texts' bytes, also where one of them is very long."""
-    texts = [f"no {i} \u00e9\0" * (i % 3) for i in range(300)]
-    texts[77] = "long " * 50_000
-    given = [{"image": picture(8, 8, 0), "caption": text} for text in texts]
-    store = tmp_path / "store"
-    rawpack_packer.pack(given, store, format="hdf5", size="8", workers=0)
-    (shard,) = store.glob("*.h5")
-    assert shard.stat().st_size < 1_000_000
-    with h5py.File(shard) as file:
-        starts, lengths, joined = (file[name][:] for name in ("caption_start", "caption_length", "caption"))
-        found = [joined[a : a + n].tobytes().decode() for a, n in zip(starts, lengths, strict=True)]
-        assert found == texts
-        assert file["key"].dtype.kind == "S"
-    assert [Reader(store)[i]["caption"] for i in (0, 1, 77, 299)] == [texts[i] for i in (0, 1, 77, 299)]

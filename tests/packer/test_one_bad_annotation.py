@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import picture, save
-from running import reader_of, run_here
+from running import run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -86,13 +86,12 @@ def test_objects_of_a_row(bad: Any, words: str, tmp_path: Path) -> None:
             open_source(tmp_path / "bad.jsonl")
 
 
-@pytest.mark.parametrize("folder", ["JPEGImages", "a/images/b"])
-def test_two_texts_of_an_image_that_differ_are_not_chosen_from(folder: str, tmp_path: Path) -> None:
+def test_two_texts_of_an_image_that_differ_are_not_chosen_from(tmp_path: Path) -> None:
     """One beside the image, and one in labels; of two that are the same, one is read."""
     root = tmp_path / "set"
-    labels = root / folder.replace("JPEGImages", "labels").replace("images", "labels")
-    photos(root / folder, 2)
-    for place in (root / folder, labels):
+    images, labels = root / "images", root / "labels"
+    photos(images, 2)
+    for place in (images, labels):
         place.mkdir(parents=True, exist_ok=True)
         (place / "0.txt").write_text("0 .5 .5 .5 .5\n")
         (place / "1.txt").write_text(f"{int(place == labels)} .5 .5 .5 .5\n")
@@ -168,18 +167,6 @@ def test_what_stands_for_an_image_is_named_in_its_reject(bytes_: bytes, tmp_path
     ran = run_here("pack", "--workers", 0, tmp_path / "set", tmp_path / "out")
     assert ran.code == 1
     assert ("9.jpg: it is a pointer of Git LFS" if bytes_ == LFS else "9.jpg: it is a page of HTML") in ran.err
-
-
-def test_arrays_are_partners_of_images(tmp_path: Path) -> None:
-    """As a column of a listing may name them."""
-    photos(tmp_path / "x", 2)
-    (tmp_path / "f").mkdir()
-    flows = np.random.default_rng(0).normal(size=(2, 40, 60, 2)).astype(np.float32)
-    for i, flow in enumerate(flows):
-        np.save(tmp_path / f"f/{i}.npy", flow)
-    images, fields = {"flow": tmp_path / "f"}, {"flow": "flow"}
-    reader = reader_of(tmp_path / "x", tmp_path / "out", size="keep", workers=0, images=images, fields=fields)
-    np.testing.assert_array_equal(reader[1]["flow"], flows[1])
 
 
 BAD_CELLS = [("1", "n/a"), ("1", "NA"), ("1", ""), ("0.5", "?"), ("[1, 2]", "[3]"), ("true", "7")]

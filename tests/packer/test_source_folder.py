@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pictures
@@ -384,56 +382,6 @@ def test_a_pattern_differs_from_a_path_in_a_folder_that_looks_like_one(tmp_path:
     assert Listing(tmp_path / "set*/x.tar").first.path == tmp_path / "set1/x.tar"
     nothing = Listing(tmp_path / "none*.tar")
     assert nothing.first is nothing
-
-
-def folders_of_images(root: Path) -> Path:
-    for name in ("cat/0.jpg", "cat/1.jpg", "cat/.hidden", "cat/deep/2.jpg", "dog/3.jpg", ".hidden", "notes.txt"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(b"words" if name.endswith(".txt") else b"\xff\xd8\xff")
-    (root / "dog/link.jpg").symlink_to(root / "cat/0.jpg")
-    (root / "dog/loop").symlink_to(root)
-    (root / "eel").symlink_to(root / "dog")
-    (root / "dog/broken.jpg").symlink_to(root / "nothing")
-    return root
-
-
-def looked_at(root: Path) -> Listing:
-    """A folder, all of whose folders were looked into."""
-    listing = Listing(root)
-    folders = [listing]
-    for folder in folders:
-        folders += [folder / name for name, is_dir in folder.names.items() if is_dir and name not in ("loop", "eel")]
-    return listing
-
-
-def test_a_scan_after_a_look_is_the_same(tmp_path: Path) -> None:
-    """Keys, states and counts: of links, loops, broken links and hidden files, too."""
-    root = folders_of_images(tmp_path / "set")
-    with mock.patch.object(Listing, "listed", return_value=None):
-        plain = open_folder(root)
-    listing = looked_at(root)
-    source = open_folder(listing)
-    assert [source.key(i) for i in range(len(source))] == [plain.key(i) for i in range(len(plain))]
-    assert source.info == plain.info
-    assert (source.states() == plain.states()).all()
-    assert (source.labels == plain.labels).all()
-
-
-def test_a_folder_that_has_changed_since_the_look_is_seen_as_it_is(tmp_path: Path) -> None:
-    """Files that were added, removed or replaced by folders, and folders that are gone."""
-    root = folders_of_images(tmp_path / "set")
-    listing = looked_at(root)
-    (root / "cat/new.jpg").write_bytes(b"\xff\xd8\xff")
-    (root / "cat/1.jpg").unlink()
-    shutil.rmtree(root / "cat/deep")
-    (root / "cat/deep").write_bytes(b"\xff\xd8\xff")
-    shutil.rmtree(root / "dog")
-    (root / "eel").unlink()
-    for folder in (root, root / "cat"):
-        os.utime(folder, ns=(1, 1))  # clocks of file systems are coarse
-    source = open_folder(listing)
-    assert [source.key(i) for i in range(len(source))] == ["cat/0.jpg", "cat/deep", "cat/new.jpg"]
-    assert source.info.classes == ("cat",)
 
 
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="needs devices")
