@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pictures import picture
 from PIL import Image
 from reading import WAYS
-from running import FORMATS, reader_of, run_here
+from running import reader_of, run_here
 
 import rawpack_packer
 from rawpack import DecodeError, Reader, UsageError, verify
@@ -37,9 +37,14 @@ SIZE = (20, 28)
 KINDS = {"boxes": "float32[?,5]", "mask": "mask", "colours": "mask", "depth": "mask"}
 MASKS = ("mask", "colours", "depth")
 SMALL = ("label", "number", "score", "yes", "vector", "words")
-CASES = [(layout, sized) for layout in FORMATS for sized in (True, False) if (layout, sized) != ("hdf5-chunk4", False)]
-
-Store = tuple[Path, list[dict[str, Any]], bool]
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "memmap": {"format": "memmap"},
+    "hdf5": {"format": "hdf5"},
+    "hdf5-gzip": {"format": "hdf5", "compression": "gzip"},
+    "hdf5-chunk4": {"format": "hdf5", "chunk": 4},
+    "lmdb": {"format": "lmdb"},
+}
+CASES = [(layout, sized) for layout in LAYOUTS for sized in (True, False) if (layout, sized) != ("hdf5-chunk4", False)]
 
 
 @cache
@@ -74,32 +79,14 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     def get(layout: str, sized: bool) -> Path:
         if (layout, sized) not in made:
-            path = tmp_path_factory.mktemp("fields") / "store"
-            given = FORMATS[layout]
-            options: dict[str, Any] = {
-                name[2:]: int(value) if value.isdigit() else value
-                for name, value in zip(given[::2], given[1::2], strict=True)
-            }
-            summary = rawpack_packer.pack(
-                samples(), path, size=SIZE if sized else None, fields=KINDS, image=("uint8", (None, None, 3)),
-                classes=["a", "b", "c"], workers=0, shard_size="1", **options,
+            made[layout, sized] = tmp_path_factory.mktemp("fields") / "store"
+            rawpack_packer.pack(
+                samples(), made[layout, sized], size=SIZE if sized else None, fields=KINDS,
+                image=("uint8", (None, None, 3)), classes=["a", "b", "c"], workers=0, shard_size="1", **LAYOUTS[layout],
             )  # fmt: skip
-            assert summary.manifest.samples == COUNT
-            made[layout, sized] = path
         return made[layout, sized]
 
     return get
-
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest, stores: Any) -> Store:
-    layout, sized = request.param
-    return stores(layout, sized), samples(), sized
-
-
-over = pytest.mark.parametrize(
-    "store", CASES, indirect=True, ids=[f"{layout}-{'sized' if sized else 'keep'}" for layout, sized in CASES]
-)
 
 
 def nearest(image: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
@@ -120,34 +107,42 @@ def masks_at(size: tuple[int, int], i: int) -> dict[str, NDArray[Any]]:
     return {name: nearest(samples()[i][name], size) for name in MASKS}
 
 
-# ---------------------------------------------------------------------------------------------- single samples
-
-
-@over
-def test_every_field_of_a_sample_comes_back(store: Store) -> None:
-    """In every format, and all are verified. A mask is exact; where its image was resized, it was cut alike, by the
-    nearest pixel."""
-    path, given, sized = store
-    reader = Reader(path)
+@pytest.mark.parametrize(("layout", "sized"), CASES)
+def test_every_field_comes_back(layout: str, sized: bool, stores: Any) -> None:
+    """In every format, as samples and in batches, and all are verified. A mask is exact; where its image was resized,
+    it was cut alike, by the nearest pixel."""
+    given, reader = samples(), Reader(stores(layout, sized))
     assert (list(reader.fields), reader.classes) == ([*given[0], "key"], ("a", "b", "c"))
     for i, sample in enumerate(reader):
         for name in SMALL:
             assert np.array_equal(sample[name], given[i][name])
-        assert (sample["boxes"].dtype, sample["boxes"].shape) == (np.float32, given[i]["boxes"].shape)
+        assert sample["boxes"].dtype == np.float32
         np.testing.assert_array_equal(sample["boxes"], given[i]["boxes"])
         size = given[i]["image"].shape[:2]
         for name in MASKS:
             assert sample[name].dtype == given[i][name].dtype
-            np.testing.assert_array_equal(
-                sample[name], masks_at(SIZE, i)[name] if sized else given[i][name].reshape(*size, -1)
-            )
+            wanted = masks_at(SIZE, i)[name] if sized else given[i][name].reshape(*size, -1)
+            np.testing.assert_array_equal(sample[name], wanted)
         assert sample["mask"].shape[:2] == sample["image"].shape[:2]
+    way = "processes" if (layout, sized) == ("hdf5-gzip", False) else [*WAYS][CASES.index((layout, sized)) % 2]
+    batches = reader.batches(12, shuffle=True, seed=2, fields=list(reader.fields), image_size=SIZE, **WAYS[way])
+    seen = 0
+    for batch in batches:
+        for k, row in enumerate(batch["index"].tolist()):
+            for name in SMALL:
+                assert np.array_equal(batch[name][k], given[row][name])
+            np.testing.assert_array_equal(batch["boxes"][k], given[row]["boxes"])
+            for name in MASKS:
+                np.testing.assert_array_equal(batch[name][k], masks_at(SIZE, row)[name])
+            seen += 1
+        assert isinstance(batch["boxes"], list)
+    assert seen == COUNT
     assert {name: reader.fields[name].dtype for name in (*SMALL, "boxes")} == {
         "label": "int64", "number": "int64", "score": "float32", "yes": "bool", "vector": "uint8", "words": "str",
         "boxes": "float32",
     }  # fmt: skip
     assert reader.fields["boxes"].shape == (None, 5)
-    assert verify(path) == []
+    assert verify(stores(layout, sized)) == []
 
 
 def test_a_crop_cuts_masks_too(tmp_path: Path) -> None:
@@ -203,29 +198,6 @@ def test_palette_masks_keep_their_indices(tmp_path: Path) -> None:
             np.testing.assert_array_equal(sample["mask"][..., 0], indices)
 
 
-# ---------------------------------------------------------------------------------------------- batches
-
-
-@pytest.mark.parametrize(("layout", "sized"), CASES)
-def test_batches_hold_every_field(layout: str, sized: bool, stores: Any) -> None:
-    """Of every layout, made in one of the ways."""
-    given, reader = samples(), Reader(stores(layout, sized))
-    way = "processes" if (layout, sized) == ("hdf5-gzip", False) else [*WAYS][CASES.index((layout, sized)) % 2]
-    batches = reader.batches(12, shuffle=True, seed=2, fields=list(reader.fields), image_size=SIZE, **WAYS[way])
-    seen = 0
-    for batch in batches:
-        for k, row in enumerate(batch["index"].tolist()):
-            for name in SMALL:
-                assert np.array_equal(batch[name][k], given[row][name])
-            np.testing.assert_array_equal(batch["boxes"][k], given[row]["boxes"])
-            for name in MASKS:
-                np.testing.assert_array_equal(batch[name][k], masks_at(SIZE, row)[name])
-            seen += 1
-        assert isinstance(batch["boxes"], list)
-        assert "boxes.length" not in batch
-    assert seen == COUNT
-
-
 @pytest.mark.parametrize("ragged", ["pad", 9])
 def test_ragged_fields_are_padded_on_request(ragged: Any, stores: Any) -> None:
     """ragged="pad" pads with zeros to the longest of the batch, a number to that length; lengths come beside. A length
@@ -255,9 +227,6 @@ def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
         Reader(path, verify=True)[rows - 1]
     ran = run_here("inspect", "--verify", path)
     assert (ran.code, file.name in ran.out) == (1, True), ran
-
-
-# ---------------------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(

@@ -152,18 +152,6 @@ def test_numbers_of_classes_get_no_names_of_folders(photos: Path) -> None:
     assert sorted(boxes_of(reader)) == [[[1, 2, 4, 6, 0]], [[10, 2, 13, 6, 2]]]
 
 
-def test_names_with_numbers_for_boxes_that_were_declared(photos: Path) -> None:
-    """Numbers of such classes count from 0: a file of names that counts from 1 is refused, as the first box of class 1
-    would get the second name; one that counts from 0 gives the names after the numbers."""
-    source, names = photos / "list.jsonl", photos / "names.txt"
-    source.write_text(json.dumps({"path": "0.png", "boxes": [[1, 1, 9, 9, 1]]}))
-    names.write_text("1 cat\n2 dog\n3 owl\n")
-    with pytest.raises(UsageError, match="counts the classes from 1, as '1 cat' says"):
-        open_source(source, fields=["boxes:xyxy"], classes=names)
-    names.write_text("0 cat\n1 dog\n2 owl\n")
-    assert open_source(source, fields=["boxes:xyxy"], classes=names).info.classes == ("cat", "dog", "owl")
-
-
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

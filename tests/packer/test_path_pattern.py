@@ -42,9 +42,6 @@ def fields_of(*stores: Path) -> dict[str, tuple[str, str, int]]:
     }
 
 
-# ---------------------------------------------------------------------------------------------- the grammar
-
-
 @pytest.mark.parametrize(
     ("pattern", "path", "found"),
     [
@@ -86,9 +83,6 @@ def test_no_path_takes_long() -> None:
     assert pattern.match("/".join(["-1" * 127] * 4)) is None
     assert pattern.match("/".join(["-" * 100_000] * 4)) is None
     assert pattern.match("/" * 100_000) is None
-
-
-# ---------------------------------------------------------------------------------------------- what is packed
 
 
 PATTERN = "{person}/{label}_{n:d}.jpg"

@@ -75,9 +75,6 @@ def test_other_files_are_known_by_their_first_bytes(tmp_path: Path) -> None:
     assert source.info.counts["other_files"] == 4
 
 
-# ---- names and order
-
-
 @linux_only
 def test_keys_do_not_depend_on_the_locale(tmp_path: Path) -> None:
     """A process whose locale knows ASCII only finds the same keys, classes and states."""
@@ -287,9 +284,6 @@ def test_a_failing_machine_stops_the_scan(
         open_folder(tmp_path)
 
 
-# ---- reading
-
-
 def test_an_unreadable_file_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of this one file rejects it; the detail names no absolute path, which would differ elsewhere. When
     descriptors run out, packing stops with a cure; no sample is blamed."""
@@ -363,9 +357,6 @@ def test_a_change_while_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(reading.os, "read", write_and_read)
     with pytest.raises(SourceChangedError, match=f"it had {len(JPEG)} bytes and has {len(JPEG) + 4}"):
         source[0]
-
-
-# ---- what was looked into before
 
 
 def test_a_pattern_differs_from_a_path_in_a_folder_that_looks_like_one(tmp_path: Path) -> None:

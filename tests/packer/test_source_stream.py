@@ -312,9 +312,6 @@ rawpack_packer.pack((random.integers(0, 256, (64, 64, 3), np.uint8) for _ in ran
     assert re.search(r"until the store is finished, 65\.\d kB so far; once that is fixed", said)
 
 
-# ---------------------------------------------------------------------------------------------- memory
-
-
 def test_memory_does_not_grow_with_the_stream(tmp_path: Path) -> None:
     """94 MB of samples, in a process that has at most 60 MB more than before."""
     path = script(
