@@ -166,21 +166,6 @@ def test_a_pattern_is_the_listings_that_it_names(
     assert [source.info.classes[k] for k in source.labels.tolist()] == [*names]
 
 
-def test_files_of_one_other_kind_are_packed_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refusal of the folder prints the commands, and they pack all."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "set").mkdir()
-    for k in range(3):
-        images = np.full((2, 8, 8, 3), k, np.uint8)
-        np.savez(tmp_path / "set" / f"{k}.npz", images=images, labels=np.array([k, 0]))
-    ran = run_here("pack", "--workers", 0, "set", "store")
-    assert (ran.code, "contains 3 other files" in ran.err) == (2, True), ran.err
-    first, append = re.findall("`rawpack ([^`]+)`", ran.err)
-    for command in (first, append, append.replace("1.npz", "2.npz")):
-        assert run_here(*shlex.split(command), "--workers", 0).code == 0
-    assert [int(sample["label"]) for sample in Reader("store/")] == [0, 0, 1, 0, 2, 0]
-
-
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [

@@ -7,9 +7,8 @@ import io
 import json
 import re
 import shlex
-import tarfile
+import shutil
 import unicodedata
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,19 +34,6 @@ def folder(root: Path, names: Sequence[str] = NAMES) -> Path:
     return root
 
 
-def tarred(root: Path) -> Path:
-    with tarfile.open(root.with_suffix(".tar"), "w") as archive:
-        archive.add(root, ".")
-    return root.with_suffix(".tar")
-
-
-def zipped(root: Path) -> Path:
-    with zipfile.ZipFile(root.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(root.rglob("*.*")):
-            archive.write(path, path.relative_to(root).as_posix())
-    return root.with_suffix(".zip")
-
-
 def table(names: Sequence[str], rows: Sequence[Sequence[Any]], delimiter: str = ",") -> str:
     text = io.StringIO()
     csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows([names, *rows])
@@ -61,7 +47,11 @@ def labels_of(source: Source) -> dict[str, Any]:
     return {key: None if n < 0 else n if classes is None else classes[n] for key, n in numbers.items()}
 
 
-PACKED: Mapping[str, Callable[[Path], Path]] = {"folder": lambda root: root, "tar": tarred, "zip": zipped}
+PACKED: Mapping[str, Callable[[Path], Path]] = {
+    "folder": lambda root: root,
+    "tar": lambda root: Path(shutil.make_archive(str(root), "tar", root)),
+    "zip": lambda root: Path(shutil.make_archive(str(root), "zip", root)),
+}
 FILES: Mapping[str, str] = {
     "by path.csv": table(("id", "breed"), list(LABELS.items())),
     "without extension.csv": table(("id", "breed"), [(key[:-4], label) for key, label in LABELS.items()]),

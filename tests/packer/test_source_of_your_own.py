@@ -33,10 +33,9 @@ class TapeSource:
     """A source of one's own, with the members of `Source` and no more: a file of frames of 16 bits, one after another.
     A frame that begins with 65,535 is a drop-out."""
 
-    def __init__(self, path: Any, /, *, speed: int | None = None, progress: Any = None) -> None:
-        self._path, self._speed = Path(path), speed or 1
-        found = self._path.stat()
-        self._range = range(0, found.st_size // _FRAME.itemsize, self._speed)
+    def __init__(self, path: Path) -> None:
+        self._path, found = path, path.stat()
+        self._range = range(found.st_size // _FRAME.itemsize)
         self._state = found.st_size, found.st_mtime_ns
         self.info = SourceInfo(
             kind="tape",
