@@ -7,14 +7,10 @@ import json
 import re
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 
-import cv2
 import make_chart
-import numpy as np
 import pytest
-from compare_stores import Files
 from pictures import picture, save
 from running import environment, run_here
 
@@ -119,16 +115,3 @@ def test_compare_stores(tmp_path: Path) -> None:
         times = float(packed[-1].removesuffix(" times").replace(",", ""))
         rates = [float(row[2].replace(",", "")) for row in (files, packed)]
         assert abs(times - rates[1] / rates[0]) <= 0.05 * times + 0.06
-
-
-def test_the_files_are_read_as_the_store_has_them(tmp_path: Path) -> None:
-    """What the plain loop makes of a file is what packing made of it, but for how a pixel is rounded."""
-    for i, (height, width) in enumerate(((90, 120), (200, 70), (64, 64))):
-        save(tmp_path / "photos" / f"{i}.png", picture(height, width, i))
-    run_here("pack", "--size", "48", tmp_path / "photos", tmp_path / "store")
-    files = Files(Namespace(source=tmp_path / "photos", stores=[tmp_path / "store"], augment=False))
-    stored = np.load(tmp_path / "store" / "shard-00000.npy")
-    assert stored.shape == (3, 48, 48, 3)
-    cv2.setNumThreads(1)
-    for image, mine in zip(stored, files.batch([0, 1, 2]), strict=True):
-        assert np.abs(image.astype(int) - mine).mean() < 2

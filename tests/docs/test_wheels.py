@@ -119,18 +119,6 @@ def test_what_is_wrong_with_a_wheel_is_named(spoil: Callable[[Path], None], why:
     assert any(re.search(why, line) for line in wheels.problems(folder)), wheels.problems(folder)
 
 
-def test_what_this_machine_cannot_compile_comes_from_a_folder(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All of the platforms, by one way or the other; what is missing has no file."""
-    monkeypatch.setattr(wheels, "compilers", lambda: {LINUX: "cc"})
-    rest = [platform for platform in wheels.PLATFORMS if platform != LINUX]
-    assert dict(wheels.others(folder)) == {platform: folder / wheels.file_name(platform) for platform in rest}
-    assert dict(wheels.others(None)) == dict.fromkeys(rest)
-    (folder / wheels.file_name(MAC)).unlink()
-    assert [name for name, wheel in wheels.others(folder) if wheel is None] == [MAC]
-
-
 def test_the_names_are_those_that_pip_takes() -> None:
     """Of Linux with glibc and with musl, and of macOS, as pip's own rules read them."""
     utils, tags = (pytest.importorskip(f"packaging.{name}", reason="packaging") for name in ("utils", "tags"))

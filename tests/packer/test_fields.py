@@ -229,23 +229,6 @@ def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
     assert (ran.code, file.name in ran.out) == (1, True), ran
 
 
-@pytest.mark.parametrize(
-    ("value", "field", "words"),
-    [
-        (300, "uint8", "300"),
-        (-1, "uint64", "-1"),
-        ((1 << 53) + 1, "float64", "9007199254740993"),
-        (1e300, "float32", "1e+300"),
-        ([1, 2], "int64", "shape (2,)"),
-    ],
-)
-def test_a_value_that_does_not_fit_is_refused(value: Any, field: str, words: str) -> None:
-    with pytest.raises(DecodeError) as refused:
-        as_stored("x", value, Field(kind="number", dtype=field))
-    assert refused.value.reason == "bad_field"
-    assert words in refused.value.detail
-
-
 @given(
     hnp.arrays(st.sampled_from(["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]), (3,)),
     st.sampled_from(["int8", "uint8", "int16", "uint32", "int64", "uint64", "float16", "float32", "float64"]),

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import picture, save
-from running import run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -158,15 +157,6 @@ def test_what_stands_for_a_file_is_named(end: str, pointer: bool, tmp_path: Path
     (tmp_path / f"x.{end}").write_bytes(LFS if pointer else HTML)
     with pytest.raises(UsageError, match="a pointer of Git LFS" if pointer else "a page of HTML"):
         open_source(tmp_path / f"x.{end}")
-
-
-@pytest.mark.parametrize("bytes_", [LFS, HTML])
-def test_what_stands_for_an_image_is_named_in_its_reject(bytes_: bytes, tmp_path: Path) -> None:
-    photos(tmp_path / "set", 2)
-    (tmp_path / "set/9.jpg").write_bytes(bytes_)
-    ran = run_here("pack", "--workers", 0, tmp_path / "set", tmp_path / "out")
-    assert ran.code == 1
-    assert ("9.jpg: it is a pointer of Git LFS" if bytes_ == LFS else "9.jpg: it is a page of HTML") in ran.err
 
 
 BAD_CELLS = [("1", "n/a"), ("1", "NA"), ("1", ""), ("0.5", "?"), ("[1, 2]", "[3]"), ("true", "7")]
