@@ -170,19 +170,13 @@ def test_classes_that_would_be_others_are_refused(name: str, text: str, words: s
         open_source(photos / name, "listing")
 
 
-def objects_file(photos: Path, *more: tuple[str, list[Any]]) -> Path:
-    """A listing of one image with two objects."""
-    objects = {"bbox": [[30, 20, 6, 5], [1, 2, 3, 4]], **dict(more)}
-    (photos / "list.jsonl").write_text(json.dumps({"file_name": "0.png", "objects": objects}))
-    return photos / "list.jsonl"
-
-
 @pytest.mark.parametrize(
     ("ids", "lost"), [([1 << 60, 0.5], None), ([(1 << 60) + 1, 0.5], 0), ([-1, (1 << 63) + 1], 1), ([1 << 64, 1], 0)]
 )
 def test_numbers_of_objects_are_never_rounded(photos: Path, ids: list[float], lost: int | None) -> None:
     """Whole numbers next to floats, or next to larger ones, stay what they are, or the command says which cannot."""
-    file = objects_file(photos, ("id", ids))
+    file, objects = photos / "list.jsonl", {"bbox": [[30, 20, 6, 5], [1, 2, 3, 4]], "id": ids}
+    file.write_text(json.dumps({"file_name": "0.png", "objects": objects}))
     if lost is None:
         assert packed(file)[0]["id"].tolist() == ids
         return
