@@ -198,28 +198,19 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
-def test_two_builds_give_the_same_bytes(built: list[Path]) -> None:
-    """Whoever builds the commit can compare the sdist and the wheel with those that were published."""
+def test_what_is_built(built: list[Path]) -> None:
+    """Twice the same bytes, so that whoever builds the commit can compare. The sdist has all that pyproject.toml
+    includes, the wheel the modules, templates and `py.typed` of both packages, and a license; and neither has more."""
     first, second = map(files_of, built)
     assert sorted(first) == [WHEEL, f"rawpack-{VERSION}.tar.gz"]
     assert {name: data == second[name] for name, data in first.items()} == dict.fromkeys(first, True)
-
-
-def test_the_sdist_has_what_builds_and_tests_and_nothing_else(built: list[Path]) -> None:
-    """All that pyproject.toml includes: packages, tests, scripts, pages. Other files of a checkout are left out."""
     with tarfile.open(built[1] / f"rawpack-{VERSION}.tar.gz") as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
     wanted = {path.relative_to(ROOT).as_posix() for path in included()}
     assert names == wanted | {"PKG-INFO", "pyproject.toml", ".gitignore"}
-
-
-def test_the_wheel_has_both_packages_and_nothing_else(built: list[Path]) -> None:
-    """Modules, templates, and `py.typed` of both; besides these metadata and the license."""
     with zipfile.ZipFile(built[0] / WHEEL) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-        licensed = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
+        assert len([name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]) == 1
     tops = (ROOT / "reader" / "rawpack", ROOT / "packer" / "rawpack_packer")
     files = [path for top in tops for path in top.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    python = {path.relative_to(ROOT).as_posix().partition("/")[2] for path in files if path.name[:6] != "_core-"}
-    assert names == python
-    assert len(licensed) == 1
+    assert names == {path.relative_to(ROOT).as_posix().partition("/")[2] for path in files if path.name[:6] != "_core-"}

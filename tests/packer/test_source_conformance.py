@@ -102,19 +102,6 @@ class TestPairs(SourceConformance):
         return True
 
 
-class TestListing(SourceConformance):
-    """A row for each box, of images with masks."""
-
-    def open(self, folder: Path) -> Table:
-        if not (folder / "boxes.csv").exists():
-            for i in range(4):
-                save(folder / f"{i}.png", picture(20, 30, i))
-                save(folder / f"mask {i}.png", picture(20, 30, i)[..., 0])
-            rows = "".join(f"{k % 3},{k},1,{k + 5},9,{'ab'[k % 2]},{k},mask {k % 3}.png\n" for k in range(7))
-            (folder / "boxes.csv").write_text(f"image_id,x1,y1,x2,y2,class,number,mask\n{rows}3,,,,,,,mask 3.png\n")
-        return open_source(folder / "boxes.csv", fields={"mask": "mask"})
-
-
 class Faulty(list[Any]):
     """A list that raises for one of its samples."""
 
