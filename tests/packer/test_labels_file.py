@@ -47,6 +47,12 @@ def labels_of(source: Source) -> dict[str, Any]:
     return {key: None if n < 0 else n if classes is None else classes[n] for key, n in numbers.items()}
 
 
+def labels_by(root: Path, text: str, name: str = "labels.csv", **options: Any) -> dict[str, Any]:
+    """The labels of the images of a folder, by a file with this text."""
+    (root.parent / name).write_text(text)
+    return labels_of(open_source(root, labels_file=root.parent / name, **options))
+
+
 PACKED: Mapping[str, Callable[[Path], Path]] = {
     "folder": lambda root: root,
     "tar": lambda root: Path(shutil.make_archive(str(root), "tar", root)),
@@ -70,9 +76,7 @@ FILES: Mapping[str, str] = {
 def test_images_are_named_in_many_ways(name: str, tmp_path: Path) -> None:
     """By their paths, names or stems, in columns of any name and order, with any of the usual delimiters; and the
     folders are no classes then."""
-    root = folder(tmp_path / "data")
-    (tmp_path / name).write_text(FILES[name])
-    assert labels_of(open_source(root, labels_file=tmp_path / name)) == LABELS
+    assert labels_by(folder(tmp_path / "data"), FILES[name], name) == LABELS
 
 
 @pytest.mark.parametrize("kind", PACKED)
@@ -126,24 +130,23 @@ def test_what_has_no_counterpart_is_counted_and_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "message"),
+    ("text", "message"),
     [
-        ("id,breed\n9,pug\n", None, r"has no label for 0\.png, and for no other image: it names images as 9"),
-        ("id,a,b\n0,x,y\n", None, "has the columns a, b besides id, which names images: .* --label-column a"),
-        ("id,breed\n0,pug\n0,cat\n", None, "has two labels for 0: give each image one"),
-        ("id,score\n0,0.5\n1,0.7\n", None, "column score contains no classes"),
-        ("id,breed\n0,pug\n1\n", None, r"labels.csv: line 3, column 2: 1 values"),
-        ("id,breed\n3,pug\n", None, "names both other/3.png and sub/3.png: write their paths"),
-        ("a\nb\n", None, "has 2 labels for 5 images"),
+        ("id,breed\n9,pug\n", r"has no label for 0\.png, and for no other image: it names images as 9"),
+        ("id,a,b\n0,x,y\n", "has the columns a, b besides id, which names images: .* --label-column a"),
+        ("id,breed\n0,pug\n0,cat\n", "has two labels for 0: give each image one"),
+        ("id,score\n0,0.5\n1,0.7\n", "column score contains no classes"),
+        ("id,breed\n0,pug\n1\n", r"labels.csv: line 3, column 2: 1 values"),
+        ("id,breed\n3,pug\n", "names both other/3.png and sub/3.png: write their paths"),
+        ("a\nb\n", "has 2 labels for 5 images"),
+        ("0.png 1\n\n1.png 18446744073709551616\n", "the label of line 3 is 18446744073709551616"),
+        ("1\n\n18446744073709551616\n3\n4\n5\n", "the label of line 3 is 18446744073709551616"),
     ],
 )
-def test_files_that_do_not_fit_are_refused(text: str, column: str | None, message: str, tmp_path: Path) -> None:
+def test_files_that_do_not_fit_are_refused(text: str, message: str, tmp_path: Path) -> None:
     root = folder(tmp_path / "data", [*NAMES, "other/3.png"])
-    (tmp_path / "labels.csv").write_text(text)
-    if column is None and "a,b" in text:
-        assert labels_of(open_source(root, labels_file=tmp_path / "labels.csv", label_column="b"))["0.png"] == "y"
     with pytest.raises(UsageError, match=message):
-        open_source(root, labels_file=tmp_path / "labels.csv", label_column=column)
+        labels_by(root, text, "labels.csv" if "," in text or "b" in text else "labels.txt")
 
 
 @pytest.mark.parametrize(
@@ -158,29 +161,21 @@ def test_lines_in_the_order_of_images_need_names_of_one_order(
     names: list[str], said: str | None, tmp_path: Path
 ) -> None:
     """Whoever wrote a class for each of 1.png, 2.png and 10.png may have meant the order of their numbers."""
-    root, labels = folder(tmp_path / "data", names), ["pug", "cat", "ant"][: len(names)]
-    (tmp_path / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
-    wanted = dict(zip(names, labels, strict=True))
-    if said is not None:
-        with pytest.raises(UsageError, match=f"{said}.*: write NAME CLASS in each line"):
-            open_source(root, labels_file=tmp_path / "labels.txt")
-        (tmp_path / "labels.txt").write_text("".join(f"{name} {label}\n" for name, label in wanted.items()))
-    assert labels_of(open_source(root, labels_file=tmp_path / "labels.txt")) == wanted
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("0.png golden retriever\na.png welsh corgi\n2.png basset hound\n", ["golden retriever", "basset hound", None]),
-        ("a b.png pug\n0.png cat\n2.png pug\n", ["cat", "pug", "pug"]),
-    ],
-)
-def test_classes_of_a_text_file_may_have_blanks(text: str, wanted: list[Any], tmp_path: Path) -> None:
-    """Of `0.png golden retriever`, the image is what is there; nor does a class for each image come of it."""
-    names = ["0.png", "2.png", "a b.png"]
     root = folder(tmp_path / "data", names)
-    (tmp_path / "labels.txt").write_text(text)
-    assert labels_of(open_source(root, labels_file=tmp_path / "labels.txt")) == dict(zip(names, wanted, strict=True))
+    if said is None:
+        assert labels_by(root, "pug\ncat\nant\n", "labels.txt") == dict(zip(names, ["pug", "cat", "ant"], strict=True))
+        return
+    with pytest.raises(UsageError, match=f"{said}.*: write NAME CLASS in each line"):
+        labels_by(root, "pug\ncat\nant\n", "labels.txt")
+
+
+def test_classes_of_a_text_file_may_have_blanks(tmp_path: Path) -> None:
+    """Of `0.png golden retriever`, the image is what is there; nor does a class for each image come of it."""
+    root = folder(tmp_path / "data", ["0.png", "2.png", "a b.png"])
+    text = "0.png golden retriever\na.png welsh corgi\n2.png basset hound\n"
+    assert labels_by(root, text, "a.txt") == {"0.png": "golden retriever", "2.png": "basset hound", "a b.png": None}
+    text = "a b.png pug\n0.png cat\n2.png pug\n"
+    assert labels_by(root, text, "b.txt") == {"0.png": "cat", "2.png": "pug", "a b.png": "pug"}
 
 
 def test_the_numbers_of_rows_are_not_taken_for_names(tmp_path: Path) -> None:
@@ -190,32 +185,17 @@ def test_the_numbers_of_rows_are_not_taken_for_names(tmp_path: Path) -> None:
     rows = [(0, 3, "pug"), (1, 2, "cat"), (2, 1, "ant"), (3, 0, "owl"), (4, 9, "pug")]
     wanted = {"3.png": "pug", "2.png": "cat", "1.png": "ant", "0.png": "owl"}
     for first, second in (("", "id"), ("Unnamed: 0", "image_id"), ("row", "filename")):
-        (tmp_path / "labels.csv").write_text(table((first, second, "breed"), rows))
-        assert labels_of(open_source(root, labels_file=tmp_path / "labels.csv", label_column="breed")) == wanted
-    (tmp_path / "labels.csv").write_text(table(("row", "number", "breed"), rows))
+        assert labels_by(root, table((first, second, "breed"), rows), label_column="breed") == wanted
     with pytest.raises(UsageError, match="row and number both look like names of images, and disagree: take out"):
-        open_source(root, labels_file=tmp_path / "labels.csv", label_column="breed")
-    (tmp_path / "labels.csv").write_text(table(("label", "id"), [(n, 3 - n) for n in range(4)]))
-    source = open_source(root, labels_file=tmp_path / "labels.csv")
-    assert labels_of(source) == {f"{n}.png": str(3 - n) for n in range(4)}
-
-
-def test_a_fault_in_a_text_file_has_its_line(tmp_path: Path) -> None:
-    root = folder(tmp_path / "data")
-    for text in ("0.png 1\n\n1.png 18446744073709551616\n", "1\n\n18446744073709551616\n3\n4\n"):
-        (tmp_path / "labels.txt").write_text(text)
-        with pytest.raises(UsageError, match="the label of line 3 is 18446744073709551616"):
-            open_source(root, labels_file=tmp_path / "labels.txt")
-
-
-def spelled(name: str) -> tuple[str, str]:
-    return unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)
+        labels_by(root, table(("row", "number", "breed"), rows), label_column="breed")
+    other = labels_by(root, table(("label", "id"), [(n, 3 - n) for n in range(4)]))
+    assert other == {f"{n}.png": str(3 - n) for n in range(4)}
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip"])
 def test_two_spellings_of_a_class_are_one_and_said(kind: str, tmp_path: Path) -> None:
     """NFC and NFD, which print the same, are one class; the summary says so, and the keys stay as they were."""
-    composed, decomposed = spelled("café")
+    composed, decomposed = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
     names = [f"{decomposed}/0.png", f"{decomposed}/deep/1.png", f"{composed}/2.png", "zoo/3.png", "4.png"]
     root = folder(tmp_path / "data", names)
     if len([*root.iterdir()]) < 4:
