@@ -14,7 +14,6 @@ from publishing import api, searching
 from publishing.checking import broken
 from publishing.navigation import HOME, names
 from publishing.plain import write_plain
-from publishing.staging import stage
 
 import rawpack
 import rawpack.transforms
@@ -30,19 +29,6 @@ def test_every_page_has_one_place() -> None:
     text = (DOCS / "README.md").read_text("utf-8")
     links = Counter((DOCS / path).resolve() for path in re.findall(r"\]\(([^)#]+)\)", text))
     assert links == Counter(PAGES)
-
-
-def test_pages_are_those_of_the_repository(tmp_path: Path) -> None:
-    """Nothing is lost on the way: a page has the words that it has in the repository, but for comments."""
-
-    def words(text: str) -> list[str]:
-        text = re.sub(r"<!--.*?-->|\]\([^)]*\)(\{\.plate\})?|^```.*?$", "", text, flags=re.DOTALL | re.MULTILINE)
-        return text.partition("{toctree}")[0].split()
-
-    stage(tmp_path)
-    for page, name in names().items():
-        if page not in (HOME, DOCS / "README.md") and page.suffix == ".md":
-            assert words((tmp_path / f"{name}.md").read_text("utf-8")) == words(page.read_text("utf-8")), name
 
 
 def test_public_names_are_in_the_api() -> None:

@@ -213,13 +213,8 @@ def _classes(store: Reader) -> list[str]:
     ],
 )
 def test_doubts_about_names_of_classes_are_settled(kind: str, classes: list[str], line: str, tmp_path: Path) -> None:
-    """By their names, in a file or as a list."""
-    names: Any = classes
     source = made(kind, tmp_path, classes, _pictures({"label": classes}))
-    if isinstance(source, Path):
-        names = tmp_path / "names.txt"
-        names.write_text("\n".join(classes))
-    store = settled(source, tmp_path, line, classes=names)
+    store = settled(source, tmp_path, line, classes=classes)
     assert (store.classes, _classes(store)) == (tuple(classes), sorted(classes))
 
 
@@ -241,10 +236,8 @@ def test_a_split_in_a_file_next_to_one_of_other_classes(kind: str, divides: bool
         for file in (tmp_path / split).iterdir():
             file.rename(tmp_path / "both" / (f"{split}{source.suffix}" if file.name == source.name else file.name))
     path = tmp_path / "both" / f"valid{source.suffix}"
-    names = tmp_path / "names.txt"
-    names.write_text("fir\noak\nyew\n")
     line = f"train{source.suffix} next to {path.name} has other classes"
-    assert _classes(settled(path, tmp_path, line, classes=names)) == ["oak", "yew"]
+    assert _classes(settled(path, tmp_path, line, classes=["fir", "oak", "yew"])) == ["oak", "yew"]
     (doubt,) = open_source(path).info.doubts
     assert ("--splits" in doubt) == divides
     if divides:

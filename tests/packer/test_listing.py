@@ -122,16 +122,6 @@ def test_every_column_comes_back(name: str, layout: str, place: Path, tmp_path: 
             np.testing.assert_array_equal(sample["image"], np.asarray(Image.open(place / row["path"])))
 
 
-def test_the_column_of_paths_has_any_name(small: Callable[..., Path]) -> None:
-    """--path names it, even `image`, and a column `path` next to it is a field like any other."""
-    listing = small("image,label,path\n0.jpg,x,somewhere\nsub/3.jpg,y,else\n")
-    source = open_source(listing, path_column="image")
-    assert [source.key(i) for i in range(2)] == ["0.jpg", "sub/3.jpg"]
-    assert [(source[i].fields["label"], source[i].fields["path"]) for i in range(2)] == [(0, "somewhere"), (1, "else")]
-    with pytest.raises(UsageError, match=r"--path nothing: .*image, label, path"):
-        open_source(listing, path_column="nothing")
-
-
 @pytest.mark.parametrize(
     ("names", "words"),
     [(b"a\nb\na\n", "names, line 3 has 'a' again"), (b"a\n\nb\n", "line 2 has no name"), (b"a\n\xff\n", "not UTF-8")],
