@@ -141,17 +141,6 @@ def test_structs_in_lists_of_parquet(tmp_path: Path) -> None:
     assert json.loads(str(open_source(file, fields=["faces:str"])[2].fields["faces"])) == [last]
 
 
-def test_numbers_of_classes_get_no_names_of_folders(photos: Path) -> None:
-    """The folders of images do not name the classes of boxes."""
-    save(photos / "d/e.png", picture(HEIGHT, WIDTH, 4))
-    rows = [("d/e.png", [1, 2, 3, 4], 0), ("0.png", [10, 2, 3, 4], 2)]
-    lines = [{"file_name": n, "objects": {"bbox": [box], "category": [k]}} for n, box, k in rows]
-    (photos / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    reader = packed(photos)
-    assert (reader.classes, "label" in reader.fields) == (None, False)
-    assert sorted(boxes_of(reader)) == [[[1, 2, 4, 6, 0]], [[10, 2, 13, 6, 2]]]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
