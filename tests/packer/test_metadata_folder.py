@@ -42,25 +42,17 @@ def image_folder(root: Path, count: int = 4) -> Path:
 
 def test_one_table_may_list_all_splits(tmp_path: Path) -> None:
     """A table at the top that names train/0.png serves each split, and all of them together."""
-    data = tmp_path / "data"
-
-    def listed(*splits: str) -> None:
-        rows = [{"file_name": f"{split}/{i}.png", "text": f"{split[0]} {i}"} for i in range(2) for split in splits]
-        write(data / "metadata.csv", rows)
-
-    for split in ("train", "odd name"):
-        for i in range(2):
-            save(data / split / f"{i}.png", picture(12, 12, i))
-    listed("train", "odd name")
-    pack(data, tmp_path / "sets", *SMALL, "--splits", "train,odd name")
-    for split in ("train", "odd name"):
-        texts = {one["key"]: one["text"] for one in Reader(tmp_path / "sets" / split)}
-        assert texts == {f"{i}.png": f"{split[0]} {i}" for i in range(2)}
-    (data / "odd name").rename(data / "val")
-    listed("train", "val")
+    data, names = tmp_path / "data", [f"{split}/{i}.png" for split in ("train", "val") for i in range(2)]
+    for i, name in enumerate(names):
+        save(data / name, picture(12, 12, i))
+    write(data / "metadata.csv", [{"file_name": name, "text": f"of {name}"} for name in reversed(names)])
     with pytest.raises(DividedError, match=r"--splits train,val .*--source listing packs them as one set"):
         open_source(data)
     assert len(open_source(data, "listing")) == 4
+    pack(data, tmp_path / "sets", *SMALL, "--splits", "train,val")
+    for split in ("train", "val"):
+        texts = {one["key"]: one["text"] for one in Reader(tmp_path / "sets" / split)}
+        assert texts == {f"{i}.png": f"of {split}/{i}.png" for i in range(2)}
 
 
 def class_folders(root: Path) -> Path:
