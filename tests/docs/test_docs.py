@@ -25,27 +25,15 @@ from typing import Any
 
 import pytest
 from childless import without_children
+from kept import of_each
 from pictures import picture, save
+from rooms import nodes_of, parsed
 from running import Ran, environment, run_here
 
 import rawpack
 import rawpack.transforms
 from rawpack import errors
-from rawpack.choose import layout, settings
-from rawpack.epoch import making
-from rawpack.epoch.iterator import BatchIterator
-from rawpack.epoch.loader import Loader
 from rawpack.inspection import Inspection
-from rawpack.integrations.accelerate import AcceleratedBatches
-from rawpack.integrations.adapter import Adapter
-from rawpack.integrations.data_iter import DataIter
-from rawpack.integrations.jax import JaxBatches
-from rawpack.integrations.keras import KerasBatches, KerasCheckpoint
-from rawpack.integrations.placed import PlacedBatches, PlacedIterator
-from rawpack.integrations.queue import BatchQueue
-from rawpack.integrations.timm import PrefetchedBatches
-from rawpack.integrations.torch import TorchBatches
-from rawpack.workers import fill
 from rawpack_packer import api
 from rawpack_packer.counts import COUNTS
 from rawpack_packer.destination.journal import REASONS
@@ -59,17 +47,8 @@ PAGES += sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-FOR_KERAS = {
-    f"on_{what}" for what in ("train_begin", "epoch_begin", "train_batch_begin", "train_batch_end", "test_begin")
-}
-"""Methods that only Keras calls."""
 MAKERS = {"batches", "torch", "tensordict", "jax", "keras", "tf_data", "data_iter", "queue"}
 """Methods that make batches, whose epochs are counted from the first iteration on."""
-KINDS = (
-    rawpack.Reader, rawpack.Batches, Inspection, Loader, Adapter, PlacedBatches, TorchBatches, JaxBatches, DataIter,
-    BatchQueue, KerasBatches, KerasCheckpoint, AcceleratedBatches, PrefetchedBatches, BatchIterator, PlacedIterator,
-)  # fmt: skip
-"""Classes whose objects users get."""
 LANGUAGES = {"python", "console", "diff", "text", "json", "toml", ""}
 
 
@@ -293,61 +272,36 @@ def test_every_public_name_is_documented() -> None:
     signature = ", ".join(str(part) for part in list(inspect.signature(rawpack.Reader).parameters.values())[1:])
     assert f"`Reader(path, *, {re.sub(': .*? = ', '=', signature)})`" in page
     assert [name for name in rawpack.__all__ if name not in page] == []
-    methods = {name for kind in KINDS for name in vars(kind) if not name.startswith("_")}
-    assert [name for name in methods - FOR_KERAS if f".{name}" not in page] == []
-
-
-PACKING = [name for name in rawpack.__all__ if getattr(rawpack, name).__module__ == api.__name__]
-"""The functions of the packer among the names of `rawpack`."""
-
-
-def screen(number: int) -> str:
-    """One of the overviews of the Python API: 0 is of reading, 1 of packing."""
-    return re.findall(r"^```text\n(.+?)^```$", text_of("docs/reference/python.md"), re.MULTILINE | re.DOTALL)[number]
+    methods = {name for kind in (rawpack.Reader, rawpack.Batches, Inspection) for name in members(kind)}
+    assert [name for name in methods if f".{name}" not in page] == []
 
 
 def members(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
-def test_the_screen_of_reading_has_every_name_and_no_other() -> None:
-    """Members of readers, of batches and of `look`, and what else of `rawpack` reads; it fits on a screen."""
-    text = screen(0)
-    about_reader, _, rest = text.partition("\nbatches = ")
-    about_batches, _, values = rest.partition("\n\n")
+def test_the_overviews_have_every_name_and_no_other() -> None:
+    """Members of readers and batches, what else of `rawpack` reads, and the functions of the packer; parameters that
+    are shown have the defaults of the code."""
+    packing = {name for name in rawpack.__all__ if getattr(rawpack, name).__module__ == api.__name__}
+    reading = {name for name in rawpack.__all__ if not name.endswith("Error")} - packing - {"Batches"}
+    screens = re.findall(r"^```text\n(.+?)^```$", text_of("docs/reference/python.md"), re.MULTILINE | re.DOTALL)
+    about_reader, _, rest = screens[0].partition("\nbatches = ")
+    about_batches, _, _ = rest.partition("\n\n")
     names = re.compile(r"(?<![\w/\"])(?:reader|Reader|batches|look\(reader\) *)?\.([a-z_]\w*)")
     assert {*names.findall(about_reader)} | {"batches"} == members(rawpack.Reader)
     assert {*names.findall(about_batches)} - {"batches"} == members(rawpack.Batches)
-    options = [
-        name + default for name, default in re.findall(r"^    (\w+)((?:=.+?)?), +# ", about_batches, re.MULTILINE)
-    ]
-    assert f"self, {options[0]}, *, {', '.join(options[1:])}".replace('"', "'") == written(rawpack.Reader.batches)
-    looked = re.search(r"^rawpack\.look\(reader\) (.+)$", values, re.MULTILINE)
-    assert looked
-    assert {*re.findall(r"\.(\w+)", looked[1])} == members(Inspection)
-    reading = {name for name in rawpack.__all__ if not name.endswith("Error")} - {*PACKING} - {"Batches"}
-    calls = re.findall(r"^(?:reader = )?([A-Z]\w+)\((.*)\)$", text, re.MULTILINE)
+    calls = re.findall(r"^(?:reader = )?([A-Z]\w+)\((.*)\)$", screens[0], re.MULTILINE)
     assert {name for name, _ in calls} | {"look"} == reading
     for name, words in calls:
         assert written(getattr(rawpack, name)) == words.replace('"', "'"), name
-    assert max(map(len, text.splitlines())) <= 120
-    assert text.count("\n") <= 54
-
-
-def test_the_screen_of_packing_has_every_name_and_no_other() -> None:
-    """All functions of the packer, with their parameters and defaults; options may be named together."""
-    text = screen(1)
-    calls = re.findall(r"rawpack\.(\w+)\(((?:[^()]|\(\))*)\)", text)
-    shown = [name for name, _ in calls]
-    assert sorted(shown) == PACKING
+    calls = re.findall(r"rawpack\.(\w+)\(((?:[^()]|\(\))*)\)", screens[1])
+    assert {name for name, _ in calls} == packing
     for name, words in calls:
         every = written(getattr(rawpack, name)).split(", ")
-        parts = " ".join(words.split()).replace('"', "'").split(", ") if words else [""]
-        some = [part for part in parts if part != "**options"]
-        assert {*some} <= {*every, "*"}, name
-        assert some == parts or set(every) > set(some), name
-        assert some != parts or some == every, name
-    assert text.count("\n") <= 54
+        shown = {*" ".join(words.split()).replace('"', "'").split(", ")} - {"", "*", "**options"}
+        assert shown <= {*every}, name
+        assert "**options" in words or shown == {*every} - {"*", ""}, name
 
 
 def written(function: Any) -> str:
@@ -383,26 +337,6 @@ def test_reject_reasons_and_counts_are_documented() -> None:
     assert rows == dict(REASONS) | dict(COUNTS)
 
 
-@pytest.mark.parametrize(
-    ("page", "words", "size"),
-    [
-        ("how-a-batch-travels", "as many small batches as fit into {} at once", layout.TOGETHER_HERE_BYTES),
-        ("how-a-batch-travels", "makes as many batches as fit into {} at once", layout.TOGETHER_BYTES),
-        ("how-a-batch-travels", "a slice has at least {}, and", fill._COPIED_BYTES),
-        ("how-a-batch-travels", "and at least {} if that leaves enough", fill._WHOLE_BYTES),
-        ("slots", "of up to {}", layout.TOGETHER_BYTES),
-        ("slots", "or {} without workers", layout.TOGETHER_HERE_BYTES),
-        ("workers", "batches of {} or more", settings._LARGE_BATCH_BYTES),
-        ("slots", "as long as they fit into {} together", making._WHOLE_BATCHES_BYTES),
-    ],
-)
-def test_sizes_are_those_of_the_code(page: str, words: str, size: int) -> None:
-    """The sizes that pages name are those that the code has."""
-    unit, name = (1 << 30, "GiB") if size >= 1 << 30 else (1 << 20, "MiB")
-    text = " ".join((ROOT / "docs" / "explanation" / f"{page}.md").read_text().split())
-    assert words.format(f"{size // unit} {name}") in text
-
-
 @pytest.mark.parametrize("page", ["cli_docs", "tree_docs", "picture", "source_docs", "keywords", "ways"])
 def test_made_pages_are_fresh(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of the command is what `--help` says of each option; tree and picture are those of the code; the ways
@@ -413,47 +347,6 @@ def test_made_pages_are_fresh(page: str, monkeypatch: pytest.MonkeyPatch) -> Non
     runpy.run_path(str(script), run_name="__main__")
 
 
-# ---------------------------------------------------------------------------------------------- words
-
-QUOTES: dict[str, tuple[str, ...]] = {
-    "docs/reference/cli.md": (r"(?s).*",), "docs/explanation/architecture.md": (r"(?s).*",),
-    "docs/reference/counts-and-rejects.md": (r"(?m)^\|.*$",),
-}  # fmt: skip
-"""What pages quote of `--help` and docstrings, whose words are corrected there."""
-BRITISH = re.compile(
-    r"\b(?:grey|colour|centre|neighbour|behaviour|favour|licence|(?:un)?labelled|labelling|cancelled|catalogue"
-    r"|(?:normal|organ|recogn|final|serial|initial|vector|optim|minim|maxim|summar)is(?:e|ed|es|ing|er|ation)\b)",
-    re.IGNORECASE,
-)
-
-
-def test_pages_are_in_american_spelling() -> None:
-    """Whatever is not code, the target of a link, or quoted from the code."""
-    for page in PAGES:
-        text = page.read_text("utf-8")
-        for pattern in (FENCE, r"(?s)<!--.*?-->", r"`[^`]*`", r"\]\([^)]*\)", *QUOTES.get(name_of(page), ())):
-            text = re.sub(pattern, "", text)
-        assert BRITISH.findall(text) == [], name_of(page)
-
-
-# ---------------------------------------------------------------------------------------------- these tests themselves
-
-
-def test_a_wrong_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block that fails, or prints something other than the page says, fails the test; dots stand for any text or any
-    lines, and nothing else does."""
-    assert matches("a ... c\n...\nd\n", "a b  b c\nx\ny\nd\n")
-    assert matches("a\n...\nc\n", "a\nc\n")
-    assert not matches("a\n", "a\nb\n")
-    assert not matches("a\n...\n", "b\na\n")
-    monkeypatch.chdir(tmp_path)
-    block = Block("console", (), "$ echo one\ntwo\n", 1, "")
-    with pytest.raises(AssertionError, match="the page says"):
-        run_console(block, "here")
-    with pytest.raises(AssertionError, match="exit code 3"):
-        run_console(Block("console", (), "$ exit 3\n", 1, ""), "here")
-
-
 def test_every_step_of_a_transform_is_documented() -> None:
     """The reference describes each name in `rawpack.transforms` and each parameter of the steps."""
     page = (ROOT / "docs/reference/transforms.md").read_text()
@@ -462,3 +355,40 @@ def test_every_step_of_a_transform_is_documented() -> None:
         for parameter in inspect.signature(getattr(rawpack.transforms, name)).parameters:
             if not name.endswith("Step") and name not in ("Step", "Random", "Move", "Spec"):
                 assert parameter in page, (name, parameter)
+
+
+# ---------------------------------------------------------------------------------------------- messages
+
+VARIES = re.compile(r"\(.*?\)|'\w+'|\d[\d.,]*|store\.json|image, label, key")
+"""What differs from one message to the next, or has a name in the code."""
+TORCH = (
+    "Input type (unsigned char) and bias type (float) should be the same",
+    "view size is not compatible with input tensor's size and stride",
+)
+"""`tests/trainers/test_torch.py` has torch itself say them."""
+
+
+def test_the_page_of_troubleshooting_quotes_messages_of_the_code() -> None:
+    """Messages are put together from parts, in one module each; some are those of the system, Python and torch."""
+    said = [os.strerror(28), *TORCH]
+    for wrong in ("x, y = {'image': 0, 'label': 1, 'index': 2}", "{}['images']"):
+        try:
+            exec(wrong)
+        except (ValueError, KeyError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+    words = [set(re.findall(r"[\w-]+", one)) for one in said]
+    words += of_each(words_in, [*(ROOT / "reader").rglob("*.py"), *(ROOT / "packer").rglob("*.py")]).values()
+    first_cells = re.findall(r"^\| (`[^|]*) \|", text_of("docs/how-to/troubleshooting.md"), re.MULTILINE)
+    quoted = [one for cell in first_cells for one in re.findall(r"`([^`]+)`", cell)]
+    assert len(quoted) >= 20
+    for message in quoted:
+        wanted = {word for word in re.findall(r"[\w-]+", VARIES.sub(" ", message)) if len(word) > 3}
+        assert wanted
+        assert min((wanted - found for found in words), key=len) == set(), message
+
+
+def words_in(source: str) -> set[str]:
+    """The words in the texts of a module."""
+    nodes = nodes_of(parsed(source))
+    texts = [one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return set(re.findall(r"[\w-]+", " ".join(texts)))

@@ -1,13 +1,18 @@
 """README's first screens: the figures are those of the recorded runs, the charts name what they show, and what it says
-to type is installed by what it says to type first."""
+to type is installed by what it says to type first. And the scripts that it names do what they say."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import make_chart
 import pytest
+from pictures import picture, save
+from running import environment, run_here
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -37,19 +42,6 @@ def number(cell: str) -> float:
     return float(cell.split()[0].replace(",", ""))
 
 
-def bars(chart: str, theme: str) -> dict[str, int]:
-    """Label of a bar, after the title of its group -> what it says, of a drawing."""
-    text = (DOCS / f"{chart}-{theme}.svg").read_text("utf-8")
-    words = re.findall(r"<text[^>]*>([^<]*)</text>", text)[2:]
-    found, group = {}, ""
-    for k, word in enumerate(words):
-        if re.fullmatch(r"[\d,]+", word):
-            found[f"{group}: {words[k - 1]}"] = int(word.replace(",", ""))
-        elif k + 1 < len(words) and not re.fullmatch(r"[\d,]+", words[k + 1]):
-            group = word
-    return found
-
-
 def test_the_table_of_training_is_that_of_the_run() -> None:
     """performance.md rounds what was recorded; other pages that say a figure of it say the same."""
     rows = table(PERFORMANCE, "## Training on a GPU")
@@ -68,20 +60,9 @@ def test_the_table_of_training_is_that_of_the_run() -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_charts_show_recorded_figures(theme: str) -> None:
-    ways = {"JPEG files, DataLoader": "files", "rawpack memmap": "memmap", "GPU alone": "gpu alone"}
-    assert bars("training", theme) == {
-        f"{title}: {label}": round(RATES[network][way])
-        for network, title in (("resnet18", "ResNet-18"), ("resnet50", "ResNet-50"))
-        for label, way in ways.items()
-    }
-    shown = bars("recipe", theme)
-    for group, heading in (("raw pixels, 256 px", "from raw, 256 px**"), ("JPEG, 256 px", "from JPEG, 256 px**")):
-        rows = {label.removeprefix(f"From {group}: "): rate for label, rate in shown.items() if group in label}
-        measured = {name: number(row["images/s"]) for name, row in table(COMPARED, heading).items()}
-        assert {name: measured[name] for name in rows} == rows
-        # The best of the others are there.
-        others = {name: rate for name, rate in measured.items() if "rawpack" not in name and "*" not in name}
-        assert max(others, key=lambda name: others[name]) in rows
+    """As `scripts/make_chart.py` draws them."""
+    for name, chart in (("training", make_chart.training()), ("recipe", make_chart.recipe())):
+        assert (DOCS / f"{name}-{theme}.svg").read_text("utf-8") == make_chart.drawn(chart, theme)
 
 
 def test_what_the_first_sentences_claim_is_what_the_charts_show() -> None:
@@ -104,38 +85,33 @@ def test_what_the_first_sentences_claim_is_what_the_charts_show() -> None:
         assert found[k + 1] == f"{rates[ours] / best:.1f}"
 
 
-def test_the_table_of_sizes_has_the_figures_of_the_page_it_names() -> None:
-    stores = table(PERFORMANCE, "<!-- trade-off:begin -->")
-    columns = {"images/s": "images/s", "images/s a core": "per core"}
-    estimates = (ROOT / "docs" / "how-to" / "estimate.md").read_text("utf-8")
-    for name, row in table(README, "<!-- size:begin -->").items():
-        assert {column: row[column] for column in columns} == {
-            column: stores[name][there] for column, there in columns.items()
-        }
-        option = name.strip("`").replace(" 256 ", " --color " if "ycgco" in name else " ").replace("256", "").strip()
-        size, minutes, fits = row["all of ImageNet"].split(", ")
-        line = next(
-            line for line in estimates.splitlines() if line.startswith(f"| `{option.replace('q90', '--quality 90')}` |")
-        )
-        assert all(f"| {part} |" in line for part in (size, minutes, fits)), line
-        loss = row["loss of the resized image"].replace("none", "lossless")
-        assert stores[name]["PSNR, SSIM"].startswith(loss)
-    words = " ".join(README[README.index("<!-- size:begin -->") : README.index("<!-- size:end -->")].split())
-    files = stores["JPEG files, torch DataLoader"]
-    assert f"from files, a `DataLoader` makes {files['images/s']}, {files['per core']} a core" in words
-    replaced = number(stores["memmap 256"]["per core"]) / number(files["per core"])
-    assert f"a core that copies replaces {replaced:.0f} that decode" in words
-
-
 def test_no_quantity_has_two_values() -> None:
     """No other figures of speed than those that the tests above compare: none in the rest of the page."""
     rest = README[README.index("## Start") : README.index("<!-- size:begin -->")] + README.partition("size:end")[2]
     assert re.findall(r"\d[\d,.]* (?:times|images/s)|\d+%", rest) == []
 
 
-def test_no_recording_shows_a_failure() -> None:
-    recordings = [path for path in DOCS.rglob("*.svg") if re.search(r"\$ \w", path.read_text("utf-8"))]
-    assert DOCS / "demo.svg" in recordings
-    for path in recordings:
-        text = re.sub(r"<[^>]*>", " ", path.read_text("utf-8"))
-        assert re.findall(r"(?i)cannot|error|no such|traceback", text) == [], path
+# ---------------------------------------------------------------------------------------------- scripts
+
+
+def test_compare_stores(tmp_path: Path) -> None:
+    """A row for the files and one for each store: bytes, speed, and speed in multiples of the first row."""
+    photos, store = tmp_path / "photos", tmp_path / "store"
+    for i in range(6):
+        save(photos / f"{i % 2}" / f"{i}.jpg", picture(40 + i, 60, i))
+    run_here("pack", "--size", "32", photos, store)
+    ran = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "compare_stores.py", "--seconds", "0.1", photos, store],
+        capture_output=True, encoding="utf-8", env=environment(), check=True,
+    )  # fmt: skip
+    rows = [re.split(r"\s{2,}", line.strip()) for line in ran.stdout.splitlines() if line.startswith("  ")]
+    plain = [row for row in rows if row[0] in ("files, plain workers", "store")]
+    assert [row[0] for row in plain] == ["files, plain workers", "store"] * 2
+    for files, packed in (plain[:2], plain[2:]):
+        for row, folder in ((files, photos), (packed, store)):
+            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            assert row[1] == f"{size / 1e6:,.1f} MB"
+        assert files[-1] == "1 time"
+        times = float(packed[-1].removesuffix(" times").replace(",", ""))
+        rates = [float(row[2].replace(",", "")) for row in (files, packed)]
+        assert abs(times - rates[1] / rates[0]) <= 0.05 * times + 0.06

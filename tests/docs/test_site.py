@@ -10,12 +10,10 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from publishing import api, searching
 from publishing.checking import broken
 from publishing.navigation import HOME, names
 from publishing.plain import write_plain
-from publishing.staging import stage
 
 import rawpack
 import rawpack.transforms
@@ -26,59 +24,11 @@ PAGES = {path for path in (*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")) if path 
 PAGES |= {ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"}
 
 
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Sphinx reads."""
-    folder = tmp_path_factory.mktemp("site")
-    stage(folder)
-    return folder
-
-
 def test_every_page_has_one_place() -> None:
     """docs/README.md, which the navigation is made from, links to each page without an anchor exactly once."""
     text = (DOCS / "README.md").read_text("utf-8")
     links = Counter((DOCS / path).resolve() for path in re.findall(r"\]\(([^)#]+)\)", text))
     assert links == Counter(PAGES)
-
-
-def test_every_source_is_in_one_toctree(staged: Path) -> None:
-    """What Sphinx reads is in the navigation once, but for the home page and the list of all pages."""
-    entries: Counter[str] = Counter()
-    for file in staged.rglob("*"):
-        if file.suffix in (".md", ".rst"):
-            for block in re.findall(r"\{toctree\}\n(.*?)```|toctree::\n(.*)", file.read_text("utf-8"), re.DOTALL):
-                lines = [line.strip() for line in "".join(block).splitlines()]
-                found = [re.sub(r".*<(.*)>", r"\1", line) for line in lines if line and not line.startswith(":")]
-                at = file.parent.relative_to(staged)
-                entries.update(name.removeprefix("/") if name[0] == "/" else (at / name).as_posix() for name in found)
-    sources = {file.relative_to(staged).with_suffix("").as_posix() for file in staged.rglob("*.[mr][ds]*")}
-    assert entries == Counter(sources - {"index", "contents"})
-
-
-def test_links_of_the_sources_lead_somewhere(staged: Path) -> None:
-    """Each link and image of a page that Sphinx reads names a file there; pages that were README, CHANGELOG or
-    CONTRIBUTING have other places than in the repository."""
-    checked = 0
-    for file in staged.rglob("*.md"):
-        text = re.sub(r"^```.*?^```$", "", file.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-        for target in re.findall(r"\]\(([^)\s]+)\)", text):
-            path = target.partition("#")[0]
-            if path and not re.match(r"[a-z]+:", target):
-                checked += 1
-                assert (file.parent / path).is_file(), f"{file.relative_to(staged)}: {target}"
-    assert checked > 300
-
-
-def test_pages_are_those_of_the_repository(staged: Path) -> None:
-    """Nothing is lost on the way: a page has the words that it has in the repository, but for comments."""
-
-    def words(text: str) -> list[str]:
-        text = re.sub(r"<!--.*?-->|\]\([^)]*\)(\{\.plate\})?|^```.*?$", "", text, flags=re.DOTALL | re.MULTILINE)
-        return text.partition("{toctree}")[0].split()
-
-    for page, name in names().items():
-        if page not in (HOME, DOCS / "README.md") and page.suffix == ".md":
-            assert words((staged / f"{name}.md").read_text("utf-8")) == words(page.read_text("utf-8")), name
 
 
 def test_public_names_are_in_the_api() -> None:
@@ -119,43 +69,19 @@ def test_broken_links_of_a_site_are_found(tmp_path: Path) -> None:
     ]
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What machines read."""
-    folder = tmp_path_factory.mktemp("plain")
-    write_plain(folder)
-    return folder
-
-
-def test_machines_get_every_page(plain: Path) -> None:
+def test_machines_get_every_page(tmp_path: Path) -> None:
     """As Markdown, once in llms.txt, with a line about it; no link of any of them leads nowhere."""
-    text = (plain / "llms.txt").read_text("utf-8")
+    write_plain(tmp_path)
+    text = (tmp_path / "llms.txt").read_text("utf-8")
     assert re.match(r"# rawpack\n\n> [^\n]+\n\n- \[", text)
     lines = [line for line in text.splitlines() if line.startswith("- ")]
     entries = [re.fullmatch(r"- \[[^\]]+\]\(([^)]+)\): .+", line) for line in lines]
     listed = Counter(entry[1] if entry else "no link with a line about it" for entry in entries)
-    pages = {page.relative_to(plain).as_posix() for page in plain.rglob("*.md")}
+    pages = {page.relative_to(tmp_path).as_posix() for page in tmp_path.rglob("*.md")}
     assert len(pages) == len(PAGES) + 3
     assert listed == Counter(pages - {"contents.md"})
-    assert broken(plain) == []
+    assert broken(tmp_path) == []
     assert [title for title in re.findall("^## (.*)$", text, re.MULTILINE) if title == "Optional"] == ["Optional"]
-
-
-def test_every_public_name_is_on_the_plain_page_of_the_api(plain: Path) -> None:
-    """With its docstring; so are the public methods of classes, and all that the page about the API says."""
-    text = (plain / "api.md").read_text("utf-8")
-    headings = set(re.findall("^#+ (.*)$", text, re.MULTILINE))
-    for module in (rawpack, rawpack.transforms):
-        for name in set(module.__all__) - {"transforms", "targets", "__version__"}:
-            value = getattr(module, name)
-            assert headings & {f"{module.__name__}.{name}", f"{value.__module__}.{name}"}, name
-            for line in (value.__doc__ or "").splitlines():
-                assert line.strip() in text, (name, line)
-    for kind in (rawpack.Reader, rawpack.Batches):
-        methods = {name for name in dir(kind) if not name.startswith("_")}
-        assert {f"{kind.__name__}.{name}" for name in methods} <= headings
-    for heading in re.findall("^## .*$", (DOCS / "reference" / "python.md").read_text("utf-8"), re.MULTILINE):
-        assert f"{heading}\n" in text
 
 
 def test_the_search_knows_every_page() -> None:

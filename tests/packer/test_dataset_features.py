@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import rejects_of
 from pictures import encoded, picture
 from PIL import Image
 from running import reader_of
 
 import rawpack
-from rawpack import PackError, Reader, UsageError
+from rawpack import PackError, Reader
+from rawpack.targets import torchvision_targets
 
 pa = pytest.importorskip("pyarrow")
 COUNT = 4
@@ -150,16 +152,14 @@ class Faces(Columns):
         self.features = {"image": None, "size": None, "faces": SimpleNamespace(feature=inner)}
 
 
-@pytest.mark.parametrize(("form", "workers"), [("lists", 0), ("one by one", 1)])
-def test_objects_of_a_dataset_of_hugging_face(tmp_path: Path, form: str, workers: int) -> None:
+@pytest.mark.parametrize("form", ["lists", "one by one"])
+def test_objects_of_a_dataset_of_hugging_face(form: str, tmp_path: Path) -> None:
     """Boxes end where their width and height say, since one would otherwise end before it begins; classes have the
     names of the features, also those without a box."""
-    one_by_one = [
-        [dict(zip(one, values, strict=True)) for values in zip(*one.values(), strict=True)] for one in OBJECTS
-    ]
-    done = rawpack.pack(
-        Faces(OBJECTS if form == "lists" else one_by_one), tmp_path / "store", size="keep", workers=workers
-    )
+    objects: list[Any] = OBJECTS
+    if form == "one by one":
+        objects = [[dict(zip(one, row, strict=True)) for row in zip(*one.values(), strict=True)] for one in OBJECTS]
+    done = rawpack.pack(Faces(objects), tmp_path / "store", size="keep", workers=0)
     assert any("left out because they are not one number each: note" in one for one in done.info.problems)
     reader = Reader(tmp_path / "store")
     assert (reader.classes, reader.fields["size"].shape) == (tuple(NAMES), (2,))
@@ -167,7 +167,7 @@ def test_objects_of_a_dataset_of_hugging_face(tmp_path: Path, form: str, workers
     assert [one["id"].tolist() for one in reader] == [[7, 8], [], [9]]
 
 
-@pytest.mark.parametrize("kind", ["dict", "pandas", "polars"])
+@pytest.mark.parametrize("kind", ["dict", "polars"])
 def test_objects_of_a_table_in_memory(tmp_path: Path, kind: str) -> None:
     """Numbers leave with their boxes; names of classes are sorted."""
     texts = [one | {"category": [NAMES[k] for k in one["category"]]} for one in OBJECTS]
@@ -181,13 +181,59 @@ def test_objects_of_a_table_in_memory(tmp_path: Path, kind: str) -> None:
     assert [one["id"].tolist() for one in reader] == [[], [9], [7]]
 
 
-def test_the_form_is_asked_for_and_all_can_be_kept_as_text(tmp_path: Path) -> None:
-    """As for tables in files."""
-    dataset = Faces(OBJECTS[2:] * 3)
-    with pytest.raises(UsageError, match=r"fields={'faces': 'xyxy'}|faces:xyxy"):
-        rawpack.pack(dataset, tmp_path / "a", workers=0)
-    rawpack.pack(dataset, tmp_path / "b", workers=0, size="keep", fields={"faces": "xyxy"}, classes=["a", "b", "c"])
-    assert Reader(tmp_path / "b")[0]["boxes"].tolist() == [[10, 12, 13, 14, 0]]
-    assert Reader(tmp_path / "b").classes == ("a", "b", "c")
-    rawpack.pack(dataset, tmp_path / "c", workers=0, fields={"faces": "str"})
-    assert '"bbox"' in Reader(tmp_path / "c")[0]["faces"]
+# ---------------------------------------------------------------------------------------------- torchvision's targets
+
+HEIGHT, WIDTH = 40, 60
+
+
+def target(i: int) -> dict[str, Any]:
+    """As the tutorial of torchvision has it; sample 2 has no object."""
+    random, count = np.random.default_rng(i), 0 if i == 2 else 1 + i % 3
+    corner = random.integers(0, 20, (count, 2))
+    boxes = np.concatenate([corner, corner + random.integers(5, 20, (count, 2))], axis=1)
+    masks = np.zeros((count, HEIGHT, WIDTH), np.uint8)
+    for n, (left, top, right, bottom) in enumerate(boxes):
+        masks[n, top:bottom, left:right] = 1
+    return {
+        "boxes": boxes.astype(np.float32), "labels": random.integers(1, 4, count), "image_id": np.array([100 + i]),
+        "area": random.random(count).astype(np.float32), "iscrowd": np.zeros(count, np.int64), "masks": masks,
+    }  # fmt: skip
+
+
+TARGETS = [target(i) for i in range(6)]
+SCENES = [(Image.fromarray(picture(HEIGHT, WIDTH, i)), one) for i, one in enumerate(TARGETS)]
+
+
+@pytest.mark.parametrize("form", ["stream", "list", "tensors"])
+def test_a_dict_of_boxes_and_labels(form: str, tmp_path: Path) -> None:
+    """Boxes with the numbers of their classes, and masks as instances; batches give such dicts again."""
+    given: Any = SCENES if form == "list" else iter(SCENES)
+    if form == "tensors":
+        torch = pytest.importorskip("torch")
+        given = [(image, {name: torch.as_tensor(value) for name, value in one.items()}) for image, one in SCENES]
+    reader = reader_of(given, tmp_path / "s", workers=2 if form == "list" else 0)
+    for i, (sample, wanted) in enumerate(zip(reader, TARGETS, strict=True)):
+        np.testing.assert_array_equal(sample["image"], picture(HEIGHT, WIDTH, i))
+        np.testing.assert_array_equal(sample["boxes"], np.column_stack([wanted["boxes"], wanted["labels"]]))
+        for name in ("area", "iscrowd"):
+            np.testing.assert_array_equal(sample[name], wanted[name])
+        assert sample["image_id"] == 100 + i
+        instances = np.zeros((HEIGHT, WIDTH), int)
+        for n, mask in enumerate(wanted["masks"], 1):
+            instances[mask == 1] = n
+        np.testing.assert_array_equal(sample["instances"][..., 0], instances)
+        assert sample["object"].tolist() == [*range(1, 1 + len(wanted["boxes"]))]
+    (batch,) = reader.batches(6, fields=["image", "boxes"])
+    for one, wanted in zip(torchvision_targets(batch), TARGETS, strict=True):
+        np.testing.assert_array_equal(one["boxes"], wanted["boxes"])
+        np.testing.assert_array_equal(one["labels"], wanted["labels"])
+
+
+def test_targets_that_are_damaged_are_rejected(tmp_path: Path) -> None:
+    whole = {"boxes": [[1, 2, 3, 4]], "labels": [1]}
+    wrong: list[Any] = [{**whole, "labels": [1, 2]}, {**whole, "boxes": [[1, 2, 3]]}, {**whole, "boxes": None}]
+    given = [(picture(8, 8, i), target) for i, target in enumerate([whole, *wrong, whole])]
+    assert len(reader_of(given, tmp_path / "s", workers=0, max_rejects=3)) == 2
+    rejects = rejects_of(tmp_path / "s")
+    assert [one["reason"] for one in rejects] == ["bad_field"] * 3
+    assert "it has 1 boxes and 2 labels" in rejects[0]["detail"]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 from archived import tar
-from every_kind import OTHERS, TABLES, Files, pictures, png
+from every_kind import OTHERS, TABLES, Files, made, pictures, png
 from PIL import Image
 from running import run_here
 
+import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.dataset import open_dataset
 from rawpack_packer.sources.doubts import SplitColumnError, add_doubts, refuse_split_column
 from rawpack_packer.sources.folder import DividedError
-from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.registry import kinds_at, open_source
+from rawpack_packer.sources.registry import open_source
 
 Columns = dict[str, list[Any]]
 
@@ -36,26 +34,6 @@ def _pictures(columns: Columns) -> Files:
 
 def _rows(columns: Columns) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _bytes(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else struct.pack("<q", value)
-
-
-def _litdata(root: Path, columns: Columns, files: Files) -> Path:
-    """A chunk: the offsets of its samples, each of which has the lengths of its values before them."""
-    samples = [[data, *map(_bytes, row.values())] for (_, data), row in zip(files, _rows(columns), strict=True)]
-    encoded = [struct.pack(f"<{len(values)}I", *map(len, values)) + b"".join(values) for values in samples]
-    offsets = np.cumsum([4 * (len(encoded) + 2), *map(len, encoded)]).astype("<u4")
-    data = struct.pack("<I", len(encoded)) + offsets.tobytes() + b"".join(encoded)
-    (root / "chunk-0-0.bin").write_bytes(data)
-    formats = ["jpeg", *("str" if isinstance(values[0], str) else "int" for values in columns.values())]
-    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
-    tree = {"type": "builtins.dict", "context": json.dumps(["image", *columns]), "children_spec": [leaf] * len(formats)}
-    config = {"data_format": formats, "data_spec": json.dumps([1, tree]), "item_loader": "PyTreeLoader"}
-    chunk = {"chunk_bytes": len(data), "chunk_size": len(encoded), "dim": None, "filename": "chunk-0-0.bin"}
-    (root / "index.json").write_text(json.dumps({"chunks": [chunk], "config": config}))
-    return root
 
 
 def _samples(root: Path, columns: Columns, files: Files) -> list[dict[str, Any]]:
@@ -73,7 +51,7 @@ def _webdataset(root: Path, columns: Columns, files: Files) -> Path:
     return root / "set.tar"
 
 
-DOORS: dict[str, Callable[[Path, Columns, Files], Any]] = {**TABLES, "litdata": _litdata, "samples": _samples}
+DOORS: dict[str, Callable[[Path, Columns, Files], Any]] = {**TABLES, "samples": _samples}
 MEMORY = ("columns", "samples")
 OF_FOLDERS = ("folder", "tar", "zip")
 """Kinds whose labels are the names of folders, and which have no columns."""
@@ -90,19 +68,16 @@ def opened(door: str, root: Path, columns: Columns) -> Source:
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("name", ["label", "classId"])
-def test_what_is_a_label_column(door: str, name: str, tmp_path: Path) -> None:
-    """Other names that one may have are in `tests/layouts/cases_listings.py`."""
-    source = opened(door, tmp_path, {name: [3, 1, 2]})
-    assert [*source.info.fields] == ["label"]
-    assert [int(source[i].fields["label"]) for i in range(3)] == [3, 1, 2]
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_what_is_none(door: str, tmp_path: Path) -> None:
-    """Beside x, y is where something is; `label` itself comes before other names."""
-    assert {*opened(door, tmp_path, {"x": [3, 1, 2], "y": [1, 2, 3]}).info.fields} == {"x", "y"}
-    assert {*opened(door, tmp_path, {"class": [3, 1, 2], "label": [1, 2, 3]}).info.fields} == {"class", "label"}
+@pytest.mark.parametrize(
+    ("names", "fields"), [("label", ["label"]), ("classId", ["label"]), ("x y", ["x", "y"]), ("class label", None)]
+)
+def test_what_is_a_label_column(door: str, names: str, fields: list[str] | None, tmp_path: Path) -> None:
+    """Other names that one may have are in `tests/layouts/cases_listings.py`. Beside x, y is where something is;
+    `label` comes before other names."""
+    source = opened(door, tmp_path, {name: [3, 1, 2] for name in names.split()})
+    assert sorted(source.info.fields) == (fields or names.split())
+    if fields != ["x", "y"]:
+        assert [int(source[i].fields["label"]) for i in range(3)] == [3, 1, 2]
 
 
 @pytest.mark.parametrize("door", [*DOORS, *OF_FOLDERS, "webdataset"])
@@ -116,9 +91,6 @@ def test_names_that_may_be_a_mistake(door: str, names: list[str], line: str, tmp
         add_doubts(source, {})
     as_numbers = door in ("csv", "webdataset") and names[0].isdecimal()  # in text files, they are numbers
     assert (line in " ".join(source.info.doubts)) != as_numbers
-
-
-SILENT = dict.fromkeys(MEMORY, "a program says what it gives")
 
 
 @pytest.mark.parametrize("door", [*DOORS, "webdataset"])
@@ -138,7 +110,7 @@ def test_what_may_be_the_label(door: str, columns: Columns, line: bool, tmp_path
     problems = " ".join(opened(door, tmp_path, columns).info.problems)
     name, *_ = columns
     cure = f"--field label=json.{name}" if door == "webdataset" else f"--label-column {name}"
-    assert (cure in problems) == (line and not SILENT.get(door))
+    assert (cure in problems) == (line and door not in MEMORY)  # where a program says what it gives
 
 
 @pytest.mark.parametrize("door", [*DOORS, *OF_FOLDERS])
@@ -154,48 +126,12 @@ def test_what_divides(door: str, values: list[str], tmp_path: Path) -> None:
     assert ("other:" in str(refused.value)) == ("" in values)
 
 
-BLANKS = {
-    **dict.fromkeys(("csv", "jsonl"), ""),
-    **dict.fromkeys(
-        ("parquet", "tfrecord", "npz", "hdf5", "mds", "litdata"), "texts of binary files are as they were written"
-    ),
-    **dict.fromkeys(("columns", "samples"), "texts in memory are as they were given"),
-}
-
-
 @pytest.mark.parametrize("door", DOORS)
 def test_blanks_around_names(door: str, tmp_path: Path) -> None:
-    source = opened(door, tmp_path, {"label": [" cat", "cat", "dog "]})
-    assert source.info.classes == (("cat", "dog") if not BLANKS[door] else (" cat", "cat", "dog "))
-    assert any("are one, 'cat'" in one for one in source.info.problems) != bool(BLANKS[door])
-
-
-RECORDS = {"tfrecord": "data.tfrecord", "recordio": "data.rec", "webdataset": "data.tar"}
-"""Kind -> the name of a file of records."""
-
-
-@pytest.mark.parametrize(
-    ("others", "size", "packs"),
-    [
-        ({"data.anything": 10}, 10, True),
-        ({"data.tfindex": 5 << 20, "data.sums": 5 << 20}, 10, True),  # named as the records
-        ({"made.by": 10, "LICENSE": 100, "notes.pdf": 1000}, 10, True),
-        ({"made.by": 3 << 20}, 4 << 20, True),
-        ({"made.by": 3 << 20}, 2 << 20, False),
-        ({"data.jpg": 1}, 10, False),
-        ({"other.mp4": 1}, 10, False),
-    ],
-)
-def test_what_may_lie_beside_files_of_records(others: dict[str, int], size: int, packs: bool, tmp_path: Path) -> None:
-    for kind, records in RECORDS.items():
-        folder = tmp_path / kind
-        folder.mkdir()
-        for name, count in {records: size, **others}.items():
-            (folder / name).touch()
-            os.truncate(folder / name, count)
-        assert (kind in kinds_at(Listing(folder))) == packs
-        (folder / "folder").mkdir()
-        assert kind not in kinds_at(Listing(folder))
+    """They count in binary files and in memory, where somebody put them."""
+    source, written = opened(door, tmp_path, {"label": [" cat", "cat", "dog "]}), door in ("csv", "jsonl")
+    assert source.info.classes == (("cat", "dog") if written else (" cat", "cat", "dog "))
+    assert any("are one, 'cat'" in one for one in source.info.problems) == written
 
 
 def _csv_of(root: Path, name: str, head: str = "path,label") -> None:
@@ -203,17 +139,7 @@ def _csv_of(root: Path, name: str, head: str = "path,label") -> None:
     (root / f"{name}.csv").write_text(f"{head}\n{name}.png,{name[0]}\n")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "names"),
-    [
-        ("[a-z].csv", "ab"),
-        ("b.csv::a.csv", "ba"),
-        ("a.csv", "a"),
-        ("[b]*.csv", "b"),
-        ("*.jsonl", "ab"),
-        ("{1..2}.csv", "ba"),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "names"), [("[a-z].csv", "ab"), ("b.csv::a.csv", "ba"), ("{1..2}.csv", "ba")])
 def test_a_pattern_is_the_listings_that_it_names(
     pattern: str, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,29 +147,11 @@ def test_a_pattern_is_the_listings_that_it_names(
     for number, name in ((2, "a"), (1, "b")):
         _csv_of(tmp_path, name)
         (tmp_path / f"{number}.csv").write_text((tmp_path / f"{name}.csv").read_text())
-        rows = {"label": name, "path": f"{name}.png"} if name == "b" else {"path": f"{name}.png", "label": name}
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(rows) + "\n")
     source = open_source(pattern)
     assert [source[i].key for i in range(len(source))] == [f"{name}.png" for name in names]
     assert source.info.classes == tuple(sorted(names))
     assert source.labels is not None
     assert [source.info.classes[k] for k in source.labels.tolist()] == [*names]
-    assert len(source.info.paths) == len(names)
-
-
-def test_files_of_one_other_kind_are_packed_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refusal of the folder prints the commands, and they pack all."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "set").mkdir()
-    for k in range(3):
-        images = np.full((2, 8, 8, 3), k, np.uint8)
-        np.savez(tmp_path / "set" / f"{k}.npz", images=images, labels=np.array([k, 0]))
-    ran = run_here("pack", "--workers", 0, "set", "store")
-    assert (ran.code, "contains 3 other files" in ran.err) == (2, True), ran.err
-    first, append = re.findall("`rawpack ([^`]+)`", ran.err)
-    for command in (first, append, append.replace("1.npz", "2.npz")):
-        assert run_here(*shlex.split(command), "--workers", 0).code == 0
-    assert [int(sample["label"]) for sample in Reader("store/")] == [0, 0, 1, 0, 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -252,22 +160,18 @@ def test_files_of_one_other_kind_are_packed_one_by_one(tmp_path: Path, monkeypat
         ("*.csv", "c.csv has other columns than a.csv"),
         ("a.*", "names {}/a.png too, which is no listing"),
         ("t*/*.csv", "names several splits, train.csv, val.csv"),
-        ("u*/*.csv", "names listings in several folders: --images"),
         (
             "t*.npy",
             "names t0.npy, t1.npy, and a source of kind arrays is one path: `rawpack pack t0.npy store/` packs the "
             "first, and `rawpack append t1.npy store/` adds the other",
         ),
-        ("t{1..3}.npy", "of kind arrays is one path: name t1.npy"),
-        ("u?", "names u1, u2, and a source of kind folder is one path"),
-        ("nothing*.csv", "there is no file or folder"),
     ],
 )
 def test_what_a_pattern_cannot_name(
     pattern: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for folder, name in (("", "a"), ("t", "train"), ("t", "val"), ("u1", "a"), ("u2", "b")):
+    for folder, name in (("", "a"), ("t", "train"), ("t", "val")):
         (tmp_path / folder).mkdir(exist_ok=True)
         _csv_of(tmp_path / folder, name)
     _csv_of(tmp_path, "c", "path,class")
@@ -276,3 +180,92 @@ def test_what_a_pattern_cannot_name(
     with pytest.raises(UsageError) as refused:
         open_source(pattern)
     assert message.replace("{}", str(tmp_path)) in str(refused.value)
+
+
+# ---------------------------------------------------------------------------------------------- doubts
+
+
+def settled(source: Any, root: Path, line: str, **option: Any) -> Reader:
+    """The store of a source that is doubted, once an option has settled it. line: of the doubt."""
+
+    def pack(name: str, **options: Any) -> Any:
+        return rawpack_packer.pack(source, root / name, size=8, workers=0, **options)
+
+    assert line in " ".join(pack("doubted").info.problems)
+    with pytest.raises(UsageError, match=re.escape(line)):
+        pack("strict", strict=True)
+    assert not (root / "strict").exists()
+    assert not pack("settled", strict=True, **option).info.problems
+    return Reader(root / "settled")
+
+
+def _classes(store: Reader) -> list[str]:
+    names = store.classes or ()
+    return sorted(names[int(sample["label"])] for sample in store)
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "line"),
+    [
+        ("folder", ["7", "8", "10"], "class 10 has the label 0"),
+        ("columns", ["a", "Oak", "oak"], "Oak and oak differ in case only"),
+    ],
+)
+def test_doubts_about_names_of_classes_are_settled(kind: str, classes: list[str], line: str, tmp_path: Path) -> None:
+    source = made(kind, tmp_path, classes, _pictures({"label": classes}))
+    store = settled(source, tmp_path, line, classes=classes)
+    assert (store.classes, _classes(store)) == (tuple(classes), sorted(classes))
+
+
+def packs_as_told(doubt: str, sets: Path) -> None:
+    """The command in a doubt packs the splits, of which one has fewer classes, with the classes of all."""
+    (command,) = re.findall("`rawpack (.*?) DST`", doubt)
+    ran = run_here(*shlex.split(command), sets, "--size", 8, "--workers", 0, "--strict")
+    assert ran.code == 0, ran.err
+    assert Reader(sets, split="valid").classes == ("fir", "oak", "yew")
+
+
+@pytest.mark.parametrize(("kind", "divides"), [("zip", False), ("csv", False), ("parquet", True)])
+def test_a_split_in_a_file_next_to_one_of_other_classes(kind: str, divides: bool, tmp_path: Path) -> None:
+    """Whatever holds the splits; the command that is printed gives both the same classes."""
+    (tmp_path / "both").mkdir()
+    for classes, split in ((["fir", "oak", "yew"], "train"), (["oak", "yew"], "valid")):
+        (tmp_path / split).mkdir()
+        source = made(kind, tmp_path / split, classes, _pictures({"label": classes}))
+        for file in (tmp_path / split).iterdir():
+            file.rename(tmp_path / "both" / (f"{split}{source.suffix}" if file.name == source.name else file.name))
+    path = tmp_path / "both" / f"valid{source.suffix}"
+    line = f"train{source.suffix} next to {path.name} has other classes"
+    assert _classes(settled(path, tmp_path, line, classes=["fir", "oak", "yew"])) == ["oak", "yew"]
+    (doubt,) = open_source(path).info.doubts
+    assert ("--splits" in doubt) == divides
+    if divides:
+        packs_as_told(doubt, tmp_path / "sets")
+
+
+@pytest.mark.parametrize(("kind", "above"), [("folder", ""), ("zip", "data/"), ("tar", "data/"), ("tar", "")])
+def test_a_split_in_a_folder_next_to_one_of_other_classes(kind: str, above: str, tmp_path: Path) -> None:
+    """Also of an archive."""
+    folders = ("train/fir", "train/oak", "train/yew", "valid/oak", "valid/yew")
+    source = made(kind, tmp_path, [above + folder for folder in folders], _pictures({"label": [*folders]}))
+    (doubt,) = open_source(source / above / "valid").info.doubts
+    assert doubt.startswith("train next to valid has other classes")
+    packs_as_told(doubt, tmp_path / "sets")
+
+
+@pytest.mark.parametrize("door", ["csv", "parquet", "samples"])
+def test_a_column_of_splits_is_asked_about(door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be kept as a field, and the command that is printed divides by it."""
+    columns = {"part": ["Training", "PublicTest", "Training"]}
+    monkeypatch.chdir(tmp_path)
+    source = DOORS[door](tmp_path, columns, _pictures(columns))
+    with pytest.raises(UsageError, match="column part of") as caught:
+        rawpack_packer.pack(source, tmp_path / "one", size=8, workers=0)
+    assert not (tmp_path / "one").exists()
+    rawpack_packer.pack(source, tmp_path / "kept", size=8, workers=0, fields={"part": "str"}, strict=True)
+    assert [sample["part"] for sample in Reader(tmp_path / "kept")] == columns["part"]
+    if door != "samples":
+        (command,) = re.findall("`rawpack (.*?)`", str(caught.value))
+        ran = run_here(*shlex.split(command), "--size", 8, "--workers", 0)
+        assert ran.code == 0, ran.err
+        assert len(Reader(tmp_path / "one", split="Training")) == 2

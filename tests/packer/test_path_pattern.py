@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from pictures import picture, save
+from pictures import encoded, picture, save
 from running import pack, reader_of, stop_of
 
 import rawpack_packer
 from rawpack import Reader, UsageError, look
-from rawpack_packer.sources import BadListingError, Source, open_source
+from rawpack_packer.sources import BadListingError, open_source
 from rawpack_packer.sources.path_fields import path_pattern
-from rawpack_packer.testing import SourceConformance
 
 PEOPLE = {"Ann Lee": ("smile", "great_laugh"), "bob": ("frown", "smile")}
 LABELS = ("frown", "great_laugh", "smile")
@@ -44,25 +43,17 @@ def fields_of(*stores: Path) -> dict[str, tuple[str, str, int]]:
     }
 
 
-# ---------------------------------------------------------------------------------------------- the grammar
-
-
 @pytest.mark.parametrize(
     ("pattern", "path", "found"),
     [
         ("S{s:03d}A{label:03d}.avi", "x/y/S001A060.avi", {"s": 1, "label": 60}),
         ("S{s:03d}A{label:03d}.avi", "S0001A060.avi", None),
-        ("{a}_{b}.jpg", "x_y_z.jpg", {"a": "x", "b": "y_z"}),
         ("{label}{n:d}.jpg", "cat007.jpg", {"label": "cat", "n": 7}),
-        ("{n:d}.png", "1403636579763555584.png", {"n": 1403636579763555584}),
         ("{n:d}.png", "9999999999999999999.png", None),
         ("{x:f}.png", "-0.25.png", {"x": -0.25}),
         ("{a}/{}/{b}.jpg", "p/q/r/s.jpg", {"a": "q", "b": "s"}),
-        ("{a}/{b}.jpg", "s.jpg", None),
         ("{{{a}}}.jpg", "{x}.jpg", {"a": "x"}),
         ("{a}.j+", "x.jj", None),
-        ("{a}.jpg", "line\nend.jpg", {"a": "line\nend"}),
-        ("{a}", "x" * 256, None),
     ],
 )
 def test_a_pattern_finds_what_its_words_say(pattern: str, path: str, found: dict[str, Any] | None) -> None:
@@ -73,16 +64,11 @@ def test_a_pattern_finds_what_its_words_say(pattern: str, path: str, found: dict
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
-        ("", "it has no field"),
-        ("{a", "{{ and }} stand for braces"),
         ("{a}{b}", "{b} comes right after another text"),
         ("{a:d}{b:02d}", "{b} comes right after a number of any length"),
         ("{a}-{a}", "{a} occurs twice: {} stands for a text that is not stored"),
         ("{a:x}", "{a:x}: a field is {name}, {name:d}, {name:03d} or {name:f}"),
-        ("{a.b}", "cannot be a field's name"),
         ("{key}", "every sample has a field 'key' already"),
-        ("/{a}", "a folder in it has no name"),
-        ("{a}-{b}-{c}-{d}", "more than 3 texts"),
     ],
 )
 def test_a_pattern_that_makes_no_sense_is_refused(pattern: str, words: str) -> None:
@@ -100,21 +86,7 @@ def test_no_path_takes_long() -> None:
     assert pattern.match("/" * 100_000) is None
 
 
-# ---------------------------------------------------------------------------------------------- what is packed
-
-
 PATTERN = "{person}/{label}_{n:d}.jpg"
-
-
-def test_fields_come_from_the_paths_of_a_folder(tmp_path: Path) -> None:
-    """Texts and numbers are fields, `label` is a class among the sorted ones, and replaces the folders."""
-    faces(tmp_path / "faces")
-    reader = Reader(pack(tmp_path / "faces", tmp_path / "s", "--size", 8, "--key-pattern", PATTERN))
-    assert reader.classes == LABELS
-    assert {name: field.dtype for name, field in reader.fields.items() if name != "image"} == {
-        "person": "str", "label": "int64", "n": "int64", "key": "str",
-    }  # fmt: skip
-    assert fields_of(tmp_path / "s") == FIELDS
 
 
 def test_numbers_stay_numbers_and_folders_stay_classes(tmp_path: Path) -> None:
@@ -155,32 +127,6 @@ def test_paths_that_do_not_match_are_faults(tmp_path: Path) -> None:
         open_source(tmp_path / "in" / "list.txt", key_pattern=PATTERN)
 
 
-def test_what_is_rejected_needs_fields_only_by_its_name(tmp_path: Path) -> None:
-    faces(tmp_path / "in")
-    (tmp_path / "in" / "bob" / "none_1.jpg").write_text("no image")
-    reader = reader_of(tmp_path / "in", tmp_path / "s", size=8, key_pattern=PATTERN, workers=0, max_rejects=1)
-    assert reader.classes == ("frown", "great_laugh", "none", "smile")
-    assert fields_of(tmp_path / "s") == FIELDS
-
-
-class TestPattern(SourceConformance):
-    """A source with fields from its paths is a source like any other."""
-
-    def open(self, folder: Path) -> Source:
-        root = folder / "source"
-        if not root.exists():
-            faces(root)
-        return open_source(root, key_pattern=PATTERN)
-
-    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
-        return [(name, (folder / "source" / name).read_bytes()) for name in sorted(FIELDS)]
-
-    def change(self, folder: Path) -> bool:
-        path = folder / "source" / min(FIELDS)
-        path.write_bytes(path.read_bytes() + b"\0")
-        return True
-
-
 def test_splits_and_appends_keep_the_fields(tmp_path: Path) -> None:
     """--holdout draws by the classes of the pattern, and an append finds the same fields."""
     faces(tmp_path / "in")
@@ -196,49 +142,17 @@ def test_splits_and_appends_keep_the_fields(tmp_path: Path) -> None:
     assert (reader[4]["key"], reader[4]["label"], reader[4]["n"]) == ("awe_1.jpg", 2, 1)
 
 
-def test_another_pattern_is_another_source(tmp_path: Path) -> None:
-    """Even with the same fields, what was packed by another pattern is not complete."""
-    save(tmp_path / "in" / "1_2.jpg", picture(8, 8, 1))
-    pack(tmp_path / "in", tmp_path / "s", "--size", 8, "--key-pattern", "{a:d}_{b:d}.jpg")
-    assert "the options of the source differ" in stop_of(
-        "pack", "--size", 8, "--key-pattern", "{b:d}_{a:d}.jpg", tmp_path / "in", tmp_path / "s"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "pattern", "zipped"),
-    [
-        ("{label}/v{video}/frame_{frame}.png", "{label}/v{video:d}/frame_{frame:d}.png", False),
-        ("{label}/v{video}/frame_{frame}.png", "{label}/v{video:d}/frame_{frame:d}.png", True),
-        ("v{video}/{frame}.png", "v{video:d}/{frame}.png", False),
-        ("{frame}-{video}.png", "{frame:d}-{video:d}.png", True),
-    ],
-)
-def test_frames_are_in_the_order_of_their_numbers(tmp_path: Path, name: str, pattern: str, zipped: bool) -> None:
+def test_frames_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     """Where a pattern names `frame`, frame 10 comes after frame 2 of its video, whatever order its files have; a part
     of the source holds what belongs there; and folders that are classes keep their order."""
-    folder = tmp_path / "frames"
-    for video in range(3):
-        for frame in range(12):
-            label = ("c2", "c10")[video % 2]
-            save(folder / name.format(video=video, frame=frame, label=label), picture(8, 8, frame))
+    keys = [f"{label}/v{v}/frame_{k}.png" for label, v in (("c10", 1), ("c2", 0), ("c2", 2)) for k in range(12)]
     with zipfile.ZipFile(tmp_path / "frames.zip", "w") as file:
-        for path in folder.rglob("*.png"):
-            file.write(path, path.relative_to(folder))
-    source = open_source(tmp_path / "frames.zip" if zipped else folder, key_pattern=pattern)
-    items = [source[i] for i in range(len(source))]
-    numbers = [(int(str(item.fields["video"])), int(str(item.fields["frame"]))) for item in items]
-    assert [frame for _, frame in numbers] == 3 * list(range(12))
-    assert [len({video for video, _ in numbers[at : at + 12]}) for at in (0, 12, 24)] == [1, 1, 1]
-    for i, item in enumerate(items):
-        video, frame = numbers[i]
-        expected = name.format(video=video, frame=frame, label=("c2", "c10")[video % 2])
-        assert item.key == source.key(i) == expected
-        assert source.part(max(0, i - 3), i + 1).key(min(i, 3)) == expected
-    if "{label}" in name:
-        assert source.info.classes == ("c10", "c2")
-        assert [("c10", "c2")[int(str(item.fields["label"]))] for item in items] == 12 * ["c10"] + 24 * ["c2"]
-    store = tmp_path / "store"
-    rawpack_packer.pack(source, store, size=8, workers=0)
-    if "{frame:d}" in pattern:
-        assert (len(Reader(store).clips(frames=4)), look(Reader(store).clips(frames=12)).left_out) == (9, 0)
+        for key in sorted(keys):
+            file.writestr(key, encoded(picture(8, 8, 0)))
+    source = open_source(tmp_path / "frames.zip", key_pattern="{label}/v{video:d}/frame_{frame:d}.png")
+    assert [source[i].key for i in range(36)] == keys
+    assert [source.part(max(0, i - 3), i + 1).key(min(i, 3)) for i in range(36)] == keys
+    assert source.info.classes == ("c10", "c2")
+    assert [int(np.asarray(source[i].fields["label"])) for i in range(36)] == 12 * [0] + 24 * [1]
+    reader = reader_of(source, tmp_path / "store", size=8, workers=0)
+    assert (len(reader.clips(frames=4)), look(reader.clips(frames=12)).left_out) == (9, 0)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from running import reason_of
 
-import rawpack_packer
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.sources import KINDS, Item, Samples, SourceChangedError, open_source
+from rawpack_packer.sources import KINDS, Samples, SourceChangedError, open_source
 from rawpack_packer.sources import files as reading
 from rawpack_packer.sources.folder import open_folder
+from rawpack_packer.sources.look.listing import Listing
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
 
@@ -53,23 +52,7 @@ def keys(samples: Samples) -> list[str]:
     return [samples.key(i) for i in range(len(samples))]
 
 
-def items(samples: Samples) -> list[Item]:
-    return [samples[i] for i in range(len(samples))]
-
-
-def labels(samples: Samples) -> list[Any]:
-    return [item.fields.get("label") for item in items(samples)]
-
-
 # ---- what is a sample, and its label
-
-
-def test_files_with_an_image_extension_are_samples(tmp_path: Path) -> None:
-    """Whatever the bytes: packing rejects it with a reason."""
-    names = sorted(f"x.{suffix}" for suffix in ("jpe", "jfif", "webp", "bmp", "dib", "tiff", "gif"))
-    source = open_folder(put(tmp_path, *names, data=b"no image"))
-    assert keys(source) == names
-    assert source[0].image == b"no image"
 
 
 def test_other_files_are_known_by_their_first_bytes(tmp_path: Path) -> None:
@@ -82,32 +65,6 @@ def test_other_files_are_known_by_their_first_bytes(tmp_path: Path) -> None:
     source = open_folder(tmp_path)
     assert keys(source) == [name for kind in kinds for name in (f"{kind} x", f"{kind}.1")]
     assert source.info.counts["other_files"] == 4
-
-
-# ---- names and order
-
-
-def test_order_does_not_depend_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever order the file system lists names in, the samples come in the same."""
-    put(tmp_path, *(f"{a}/{b}.jpg" for a in "qwertz" for b in range(12)))
-    real = os.scandir
-
-    class Shuffled:
-        def __init__(self, path: str) -> None:
-            with real(path) as found:
-                self.entries = list(found)
-            random.Random(os.fspath(path)).shuffle(self.entries)
-
-        def __enter__(self) -> Iterator[os.DirEntry[str]]:
-            return iter(self.entries)
-
-        def __exit__(self, *error: object) -> None: ...
-
-        def close(self) -> None: ...
-
-    expected = keys(open_folder(tmp_path))
-    monkeypatch.setattr(os, "scandir", Shuffled)
-    assert keys(open_folder(tmp_path)) == expected == sorted(expected, key=lambda key: key.split("/"))
 
 
 @linux_only
@@ -223,7 +180,7 @@ def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
     assert keys(source) == [
         "a/0.jpg", "a/again/1.jpg", "a/again/deep/2.jpg", "a/l.jpg", "a/m", "b/1.jpg", "b/deep/2.jpg",
     ]  # fmt: skip
-    assert labels(source) == [0, 0, 0, 0, 0, 1, 1]
+    assert [source[i].fields.get("label") for i in range(7)] == [0, 0, 0, 0, 0, 1, 1]
     assert source.info.counts["links"] == 4
     assert source.info.counts["loops"] == 0
 
@@ -245,33 +202,25 @@ def test_loops_are_seen(tmp_path: Path) -> None:
     assert source.info.problems == ()
 
 
-def test_broken_links(tmp_path: Path) -> None:
-    """A broken link named as an image is a sample that cannot be read; any other is told as a problem."""
+def test_broken_links_and_pipes(tmp_path: Path) -> None:
+    """A broken link named as an image is a sample that cannot be read; any other is told as a problem. Pipes are never
+    opened."""
     put(tmp_path, "a/0.jpg")
-    (tmp_path / "a" / "gone.jpg").symlink_to("nowhere")
-    (tmp_path / "a" / "round.jpg").symlink_to("round.jpg")
-    (tmp_path / "class").symlink_to("nowhere")
+    for name, target in {"a/gone.jpg": "nowhere", "a/round.jpg": "round.jpg", "class": "nowhere"}.items():
+        (tmp_path / name).symlink_to(target)
+    for name in ("pipe", "pipe.jpg"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "link.jpg").symlink_to("pipe")
     source = open_folder(tmp_path, skip_unreadable=True)
     assert keys(source) == ["a/0.jpg", "a/gone.jpg", "a/round.jpg", "class"]
     assert source.states()[1:].tolist() == [[-1, -1], [-1, -1], [-2, errno.ENOENT]]
     assert [line.split(":")[0] for line in source.info.problems] == ["class cannot be read"]
-    assert source.info.counts["problems"] == 1
+    assert (source.info.counts["problems"], source.info.counts["special_files"]) == (1, 3)
     for i, number in ((1, errno.ENOENT), (2, errno.ELOOP)):
         with pytest.raises(DecodeError) as caught:
             source[i]
         assert caught.value.reason == "unreadable"
         assert caught.value.detail == f"[Errno {number}] {os.strerror(number)}"
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_pipes_are_never_opened(tmp_path: Path) -> None:
-    put(tmp_path, "0.jpg")
-    for name in ("pipe", "pipe.jpg"):
-        os.mkfifo(tmp_path / name)
-    (tmp_path / "link.jpg").symlink_to("pipe")
-    source = open_folder(tmp_path)
-    assert keys(source) == ["0.jpg"]
-    assert source.info.counts["special_files"] == 3
 
 
 # ---- what cannot be looked into
@@ -289,25 +238,23 @@ def deny(monkeypatch: pytest.MonkeyPatch, function: str, number: int, matches: C
     monkeypatch.setattr(os, function, failing)
 
 
-@pytest.mark.parametrize("function", ["scandir", "stat"])
-def test_a_folder_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
-    put(tmp_path, "a\n1/0.jpg", "b/1.jpg")
-    deny(monkeypatch, function, errno.EACCES, lambda path: "a\n1" in path)
+@pytest.mark.parametrize(("function", "name"), [("scandir", "a\n1"), ("stat", "a\n1"), ("open", "locked")])
+def test_what_cannot_be_looked_into_is_told(
+    function: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder, and a file without extension, which may be an image: it is not dropped."""
+    put(tmp_path, "a\n1/0.jpg", "b/1.jpg", "b/locked")
+    deny(monkeypatch, function, errno.EACCES, lambda path: name in path)
     source = open_folder(tmp_path, skip_unreadable=True)
     assert source.info.classes == ("a\n1", "b")
-    assert source.info.empty_classes == ("a\n1",)
-    assert keys(source) == ["a\n1/", "b/1.jpg"]
+    locked = "b/locked" if name == "locked" else "a\\n1/"
+    assert source.info.problems == (f"{locked} cannot be read: [Errno 13] Permission denied",)
+    first = "a\n1/0.jpg" if name == "locked" else "a\n1/"
+    assert keys(source) == [first, "b/1.jpg", "b/locked"]
     assert source[1].fields == {"label": 1}
-    assert source.info.problems == ("a\\n1/ cannot be read: [Errno 13] Permission denied",)
-
-
-def test_a_file_that_cannot_be_sniffed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file without extension that cannot be opened may be an image: it is told, not dropped."""
-    put(tmp_path, "0.jpg", "locked", "seen")
-    deny(monkeypatch, "open", errno.EACCES, lambda path: path.endswith("locked"))
-    source = open_folder(tmp_path, skip_unreadable=True)
-    assert keys(source) == ["0.jpg", "locked", "seen"]
-    assert source.info.problems == ("locked cannot be read: [Errno 13] Permission denied",)
+    deny(monkeypatch, "scandir", errno.EACCES, lambda path: True)
+    with pytest.raises(UsageError, match=f"{tmp_path} cannot be read: .*Permission denied; check path"):
+        open_source(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -327,9 +274,6 @@ def test_a_failing_machine_stops_the_scan(
     deny(monkeypatch, function, number, lambda path: path.rstrip("/").endswith(f"/{name}"))
     with pytest.raises(PackError, match="run the same command again"):
         open_folder(tmp_path)
-
-
-# ---- reading
 
 
 def test_an_unreadable_file_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,38 +297,30 @@ def test_a_file_too_large_for_any_decoder(tmp_path: Path) -> None:
     assert reason_of(open_folder(tmp_path), 0) == "too_large"
 
 
-def grow(path: Path) -> None:
-    path.write_bytes(JPEG + b"more")
+def become(path: Path, what: str) -> None:
+    if what == "larger":
+        path.write_bytes(JPEG + b"more")
+    elif what == "newer":
+        os.utime(path, ns=(10**18, 10**18))
+    else:
+        path.unlink()
+    if what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "below a file":
+        path.parent.rmdir()
+        path.parent.write_bytes(b"")
 
 
-def touch(path: Path) -> None:
-    os.utime(path, ns=(1, 1))
-
-
-def become_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def become_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def lose_folder(path: Path) -> None:
-    path.unlink()
-    path.parent.rmdir()
-    path.parent.write_bytes(b"")
-
-
-@pytest.mark.parametrize("change", [grow, touch, Path.unlink, become_folder, become_pipe, lose_folder])
-def test_a_changed_file_stops_packing(tmp_path: Path, change: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("what", ["larger", "newer", "missing", "folder", "pipe", "below a file"])
+def test_a_changed_file_stops_packing(tmp_path: Path, what: str) -> None:
     """A file of another size, time or kind than was found is no reject: the source is no longer what it was. What could
     not be read at the scan and now can is a change too, so that two runs agree."""
     put(tmp_path, "a/0.jpg")
     (tmp_path / "link.jpg").symlink_to("later")
     source = open_folder(tmp_path)
-    change(tmp_path / "a" / "0.jpg")
+    become(tmp_path / "a" / "0.jpg", what)
     put(tmp_path, "later")
     for i, key in enumerate(("a/0.jpg", "link.jpg")):
         with pytest.raises(SourceChangedError, match=f"{key} changed since packing began: .*; leave the source alone"):
@@ -399,7 +335,7 @@ def test_a_change_while_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.M
     assert source[0].image == JPEG
 
     def write_and_read(descriptor: int, count: int) -> bytes:
-        grow(tmp_path / "0.jpg")
+        become(tmp_path / "0.jpg", "larger")
         return read(descriptor, count)
 
     monkeypatch.setattr(reading.os, "read", write_and_read)
@@ -407,73 +343,26 @@ def test_a_change_while_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.M
         source[0]
 
 
-# ---- parts, states, progress
+def test_a_pattern_differs_from_a_path_in_a_folder_that_looks_like_one(tmp_path: Path) -> None:
+    for name in ("set[1]/a.tar", "set[1]/b.tar", "set1/x.tar"):
+        put(tmp_path, name)
+    patterns = ("set*/x.tar", "set[1]/[ab].tar", "set{1..2}/x.tar", "set1/x.tar::set1/y.tar")
+    assert all(Listing(tmp_path / name).is_pattern for name in patterns)
+    assert not any(Listing(tmp_path / name).is_pattern for name in ("set[1]", "set[1]/train", "set[1]/a.tar", "set1"))
+    assert Listing(tmp_path / "set*/x.tar").first.path == tmp_path / "set1/x.tar"
 
 
-def test_parts_are_small(tmp_path: Path) -> None:
-    """A part holds its own entries only."""
-    put(tmp_path, *(f"class-{i % 40:02}/some-image-{i:04}.jpg" for i in range(400)))
-    source = open_folder(tmp_path)
-    for start, stop in ((0, 400), (100, 175), (399, 400), (50, 50)):
-        assert len(pickle.dumps(source.part(start, stop))) < (stop - start) * 75 + 2000
-
-
-@pytest.fixture
-def deep_folder(tmp_path: Path) -> Iterator[Path]:
-    """1,400 folders in one another, more than a path can name; removed again, which shutil cannot."""
-    here = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(1400):
-        os.mkdir("dd", dir_fd=here)
-        below = os.open("dd", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = below
-    os.close(here)
-    yield tmp_path
-    subprocess.run(["rm", "-rf", tmp_path / "dd"], check=True)
-
-
-@linux_only
-def test_deep_folders(deep_folder: Path) -> None:
-    """A tree deeper than Python's recursion limit is walked to its end; what no path can name is told."""
-    put(deep_folder.joinpath(*["dd"] * 1100), "0.jpg")
-    source = open_folder(deep_folder, skip_unreadable=True)
-    assert len(source) == 1 + len(source.unread) == 2
-    assert source.key(0).count("/") == 1100 > sys.getrecursionlimit()
-    assert len(source.info.problems) == 1
-    assert source.info.problems[0].endswith(f"[Errno {errno.ENAMETOOLONG}] {os.strerror(errno.ENAMETOOLONG)}")
-
-
-# ---- asked wrongly
-
-
-def message_of(path: Any, **options: Any) -> str:
-    with pytest.raises(UsageError) as caught:
-        open_source(path, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
-
-def test_what_does_not_exist_may_be_a_file_too(tmp_path: Path) -> None:
-    """Whatever kind was named, the message names the whole path, and not a kind of file that nobody meant."""
-    for kind in {*KINDS} - {"store"}:
-        said = message_of(tmp_path / "x.jpg", kind=kind)
-        assert said.startswith(f"there is no file or folder {tmp_path}/x.jpg: check"), kind
-
-
-def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A locked source is a wrong question, not an empty source."""
-    deny(monkeypatch, "scandir", errno.EACCES, lambda path: True)
-    assert message_of(tmp_path) == (
-        f"{tmp_path} cannot be read: [Errno 13] Permission denied; check path and permissions"
-    )
-
-
-@linux_only
-def test_no_store_is_packed_into_a_source_of_an_odd_name(tmp_path: Path) -> None:
-    """A destination inside the source is refused also where messages cannot show the source's name as it is."""
-    root = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\n")
-    put(Path(root), "a/1.jpg", "a/2.jpg")
-    with pytest.raises(UsageError, match="inside"):
-        rawpack_packer.pack(open_source(root), Path(root) / "store", workers=0)
-    assert [path.name for path in Path(root).iterdir()] == ["a"]
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="needs devices")
+def test_a_pipe_or_device_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """/dev/null stands for all of them, as a test that reads it ends."""
+    refused = "is not a file or folder: name one of these"
+    for name in ("train.npy", "rows.parquet"):
+        (tmp_path / name.partition(".")[0]).mkdir()
+        (tmp_path / name.partition(".")[0] / name).symlink_to("/dev/null")
+    for kind in KINDS:
+        with pytest.raises(UsageError, match=refused):
+            open_source(tmp_path / "train/train.npy", kind)
+    with pytest.raises(UsageError, match=refused):
+        open_source(tmp_path / "train")
+    with pytest.raises(UsageError, match="not a file"):
+        open_source(tmp_path / "rows")

@@ -7,7 +7,6 @@ import re
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,7 +21,6 @@ import rawpack_packer
 from rawpack import DecodeError, Reader
 from rawpack.errors import PackError, UsageError
 from rawpack_packer.sources import FieldKind, ImageKind, Item, Source, SourceInfo, open_source, registry
-from rawpack_packer.sources.look.kind import Signs, SourceKind
 from rawpack_packer.testing import SourceConformance
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")
@@ -35,10 +33,9 @@ class TapeSource:
     """A source of one's own, with the members of `Source` and no more: a file of frames of 16 bits, one after another.
     A frame that begins with 65,535 is a drop-out."""
 
-    def __init__(self, path: Any, /, *, speed: int | None = None, progress: Any = None) -> None:
-        self._path, self._speed = Path(path), speed or 1
-        found = self._path.stat()
-        self._range = range(0, found.st_size // _FRAME.itemsize, self._speed)
+    def __init__(self, path: Path) -> None:
+        self._path, found = path, path.stat()
+        self._range = range(found.st_size // _FRAME.itemsize)
         self._state = found.st_size, found.st_mtime_ns
         self.info = SourceInfo(
             kind="tape",
@@ -85,38 +82,12 @@ def write_tape(path: Path) -> Path:
     return path
 
 
-TAPE = SourceKind(name="tape", reads="tapes", open=TapeSource, options=("speed",), signs=[Signs(file=r"\.tape$")])
-
-
 class TestTape(SourceConformance):
     def open(self, folder: Path) -> Source:
         return TapeSource(write_tape(folder / "a.tape"))
 
     def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
         return [(f"frame {i}", None if i == 6 else frame) for i, frame in enumerate(FRAMES)]
-
-
-@contextmanager
-def _registered(kind: SourceKind) -> Iterator[None]:
-    with mock.patch.dict(registry.KINDS, {kind.name: kind}):
-        yield
-
-
-def test_a_source_is_one_class_and_one_row(tmp_path: Path) -> None:
-    """A class with `Source`'s members, named in KINDS, is opened by its kind or from what its path is, takes its
-    options, and is packed by the command; a sample that it cannot read is a reject with its reason."""
-    tape = write_tape(tmp_path / "a.tape")
-    with _registered(TAPE):
-        assert open_source(tape).info.kind == "tape"
-        assert len(open_source(tape, "tape", speed=2)) == 4
-        ran = run_here("pack", "-q", "--source", "tape", "--workers", 0, "--max-rejects", 1, tape, tmp_path / "store")
-    assert (ran.code, ran.err) == (0, ""), ran
-    reader = Reader(tmp_path / "store")
-    kept = [i for i in range(8) if i != 6]
-    assert [reader[n]["at"] for n in range(7)] == kept
-    for name in ("image", "mask"):
-        np.testing.assert_array_equal([one[name] for one in reader], FRAMES[kept])
-    assert '"reason":"damaged"' in (tmp_path / "store" / "rejects.jsonl").read_text().replace(" ", "")
 
 
 @pytest.fixture
@@ -129,7 +100,8 @@ def labelled() -> Iterator[None]:
     module = types.ModuleType("rawpack_packer.sources.labelled")
     with mock.patch.dict(sys.modules, {module.__name__: module}):
         exec(compile(code, "CONTRIBUTING.md", "exec"), vars(module))
-        with _registered(eval(row, vars(registry))):
+        kind = eval(row, vars(registry))
+        with mock.patch.dict(registry.KINDS, {kind.name: kind}):
             yield
 
 
@@ -166,28 +138,6 @@ class TestKindOfThePage(SourceConformance):
         (tmp_path / "labels.json").write_text("[]")
         with pytest.raises(UsageError, match=r"labels\.json is not an object of file names and classes"):
             open_source(tmp_path)
-
-
-class Swapped(TapeSource):
-    """In the byte order that this machine has not."""
-
-    def __getitem__(self, i: int, /) -> Item:
-        item = super().__getitem__(i)
-        return Item(item.key, swapped(item.image), {name: swapped(value) for name, value in item.fields.items()})
-
-
-def swapped(values: Any) -> NDArray[Any]:
-    return np.asarray(values).astype(np.asarray(values).dtype.newbyteorder())
-
-
-@pytest.mark.parametrize(("layout", "size"), [("memmap", "8x10"), ("hdf5", "keep")])
-def test_a_source_may_have_any_byte_order(layout: str, size: str, tmp_path: Path) -> None:
-    """Images, masks and numbers are the same values whichever byte comes first in them."""
-    options: dict[str, Any] = {"format": layout, "size": size, "workers": 0, "max_rejects": 1}
-    for kind in (TapeSource, Swapped):
-        rawpack_packer.pack(kind(write_tape(tmp_path / "a.tape")), tmp_path / kind.__name__, **options)
-    for one, other in zip(Reader(tmp_path / "TapeSource"), Reader(tmp_path / "Swapped"), strict=True):
-        assert all(np.array_equal(one[name], other[name]) for name in ("image", "mask", "at"))
 
 
 class Shaky(TapeSource):

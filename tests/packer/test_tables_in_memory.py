@@ -18,7 +18,7 @@ from running import reader_of as packed
 import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import PackError, UsageError
-from rawpack_packer.sources import open_dataset, open_source
+from rawpack_packer.sources import open_dataset
 
 BREEDS = ["pug", "", "beagle", "pug", "corgi", "Zwergspitz"]
 N = len(BREEDS)
@@ -67,12 +67,10 @@ def files(count: int) -> list[bytes]:
 @pytest.mark.parametrize(
     ("form", "label", "workers"),
     [
-        ("records", "label", 0),
         ("columns", "breed", 0),
         ("dataset", "label", 2),
         ("dataset", "breed", 0),
         ("pandas", "label", 0),
-        ("pandas", "breed", 0),
         ("polars", "breed", 0),
     ],
 )
@@ -86,10 +84,8 @@ def test_text_labels_are_the_classes_of_the_same_csv(
     named = {} if label == "label" else {"label_column": label}
     reader = packed(source, tmp_path / "s", size="keep", workers=workers, **named)
     for one in (packed(tmp_path / "table.csv", tmp_path / "csv"), reader):
-        assert (one.classes, one.column("label").tolist()) == (
-            ("Zwergspitz", "beagle", "corgi", "pug"),
-            [3, -1, 1, 3, 2, 0],
-        )
+        assert one.classes == ("Zwergspitz", "beagle", "corgi", "pug")
+        assert one.column("label").tolist() == [3, -1, 1, 3, 2, 0]
     assert [*reader.fields] == ["image", "label", "age", "key"]
     assert reader.column("age").tolist() == [*range(N)]
     for i, sample in enumerate(reader):
@@ -98,46 +94,17 @@ def test_text_labels_are_the_classes_of_the_same_csv(
         packed(source, tmp_path / "no", label_column="race")
 
 
-def test_a_label_column_among_the_names_of_tuples(tmp_path: Path) -> None:
-    given = [(label, picture(4, 4, 0)) for label in BREEDS]
-    reader = packed(given, tmp_path / "s", names=("breed", "image"), label_column="breed")
-    assert reader.column("label").tolist() == [3, -1, 1, 3, 2, 0]
-    with pytest.raises(UsageError, match=r"label_column='race': names= has no 'race'"):
-        packed(given, tmp_path / "no", names=("breed", "image"), label_column="race")
-
-
-def test_labels_of_samples_that_raise_and_targets_that_are_texts(tmp_path: Path) -> None:
-    """A sample that cannot be read is rejected, and no class is lost; texts may be in `targets` instead."""
+def test_labels_of_tuples_that_are_texts(tmp_path: Path) -> None:
+    """A sample that cannot be read is rejected, and no class is lost; texts may be in `targets` instead, or have
+    another name."""
     samples: list[Any] = [(picture(4, 4, i), label) for i, label in enumerate(["b", "a", "c"])]
     reader = packed(Lazy([samples[0], None, *samples[1:]]), tmp_path / "s", max_rejects=1)
     assert (reader.classes, reader.column("label").tolist()) == (("a", "b", "c"), [1, 0, 2])
     known: Any = Lazy(samples)
     known.targets = ("b", "a", "c")
     assert packed(known, tmp_path / "known", size=8).classes == ("a", "b", "c")
-
-
-@pytest.mark.parametrize(
-    ("module", "guise"),
-    [("pandas", "path"), ("pandas", "pillow"), ("pandas", "array"), ("polars", "bytes"), ("polars", "array")],
-)
-def test_images_of_frames(module: str, guise: str, paths: list[str], tmp_path: Path) -> None:
-    made: dict[str, Any] = {
-        "path": lambda i: paths[i],
-        "bytes": lambda i: Path(paths[i]).read_bytes(),
-        "pillow": lambda i: Image.open(paths[i]),
-        "array": lambda i: picture(9, 8, i),
-    }
-    frames, images = pytest.importorskip(module), [made[guise](i) for i in range(N)]
-    if module == "polars" and guise in ("pillow", "array"):
-        images = frames.Series("image", images, dtype=frames.Object)
-    name = "file_name" if guise == "path" else "image"
-    keys = [f"k{i}" for i in range(N)]
-    frame = frames.DataFrame({"key": keys, name: images, "label": [2, 0, 1, 2, 0, 1]})
-    reader = packed(frame, tmp_path / "s", size="keep", format="memmap")
-    assert [reader[i]["key"] for i in range(N)] == keys
-    assert reader.column("label").tolist() == [2, 0, 1, 2, 0, 1]
-    for i in range(N):
-        np.testing.assert_array_equal(reader[i]["image"], picture(9, 8, i))
+    named = packed(samples, tmp_path / "named", names=("image", "breed"), label_column="breed")
+    assert named.column("label").tolist() == [1, 0, 2]
 
 
 @pytest.mark.parametrize("module", ["pandas", "polars"])
@@ -167,8 +134,6 @@ def test_the_keys_of_a_frame_are_its_paths(module: str, paths: list[str], tmp_pa
     assert keys("") == paths
     assert keys("", key=[*"abcdef"]) == [*"abcdef"]
     assert keys(f"{not_paths}row 5 has '{paths[0]}', as row 0 has", path=[*paths[:-1], paths[0]]) == numbers
-    assert keys(f"{not_paths}row 5 has no text", path=[*paths[:-1], None]) == numbers
-    assert keys(f"{not_column}row 5 has 'a', as row 0 has", key=[*"abcdea"]) == numbers
     assert keys(f"{not_column}row 5 has no text", key=[1, 2, 3, 4, 5, None]) == numbers
     frame = in_memory(module, {"path": paths, "age": [*range(N)]})
     with pytest.raises(UsageError, match=r"call that column 'key', or pass keys=source\['age'\]"):
@@ -216,7 +181,7 @@ def test_whole_numbers_of_frames_stay_what_they_are(module: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("form", "odd"),
     [
-        *((form, [BIG, 0.5]) for form in ("records", "columns", "dataset", "pandas", "stream")),
+        *((form, [BIG, 0.5]) for form in ("records", "columns", "stream")),
         ("records", [2**63 + 1, -1]),
         ("records", [np.int64(BIG), 0.5]),
     ],
@@ -231,13 +196,12 @@ def test_lists_of_numbers_that_numpy_would_round_are_refused(form: str, odd: lis
     np.testing.assert_array_equal(reader.column("x"), [[1.0, 2.0], [3.0, 4.0]])
 
 
-@pytest.mark.parametrize("form", ["dataset", "pandas"])
-def test_names_of_classes_that_begin_with_numbers(form: str, tmp_path: Path) -> None:
+def test_names_of_classes_that_begin_with_numbers(tmp_path: Path) -> None:
     """As those of UCF101: labels that are numbers count from 0, so that a file of names that counts from 1 is refused;
     for labels that are texts, the numbers do not matter."""
     (tmp_path / "from 1").write_text("1 cat\n2 dog\n3 owl\n")
     (tmp_path / "from 0").write_text("0 cat\n1 dog\n2 owl\n")
-    numbers, texts = (in_memory(form, {"image": files(3), "label": one}) for one in ([1, 2, 1], ["dog", "owl", "dog"]))
+    numbers, texts = ({"image": files(3), "label": one} for one in ([1, 2, 1], ["dog", "owl", "dog"]))
     with pytest.raises(UsageError, match="counts the classes from 1, as '1 cat' says, and these numbers count from 0"):
         packed(numbers, tmp_path / "no", classes=tmp_path / "from 1")
     for source, names in ((numbers, "from 0"), (texts, "from 1")):
@@ -245,37 +209,36 @@ def test_names_of_classes_that_begin_with_numbers(form: str, tmp_path: Path) -> 
         assert (reader.classes, reader.column("label").tolist()) == (("cat", "dog", "owl"), [1, 2, 1])
 
 
-def test_lists_of_frames_with_a_missing_number_are_not_rounded(tmp_path: Path) -> None:
-    """polars and Arrow give such lists as floats."""
-    polars = pytest.importorskip("polars")
-    images = files(3)
-    frame = polars.DataFrame({"image": images, "x": [[1, 2], [BIG, None], [BIG, 4]]})
-    for number, source in enumerate((frame, frame.to_arrow())):
-        reader = packed(source, tmp_path / str(number), max_rejects=1)
-        assert reader.column("x").tolist() == [[1, 2], [BIG, 4]]
+@pytest.mark.parametrize("form", ["polars", "arrow"])
+def test_lists_of_frames_are_not_rounded(form: str, tmp_path: Path) -> None:
+    """polars and Arrow give such with a missing number as floats. Among lists of different lengths, a whole number that
+    the dtype of all would round is refused, wherever the numbers are that make it so."""
+    frame = in_memory(form, {"image": files(3), "x": [[1, 2], [BIG, None], [BIG, 4]]})
+    assert packed(frame, tmp_path / "s", max_rejects=1).column("x").tolist() == [[1, 2], [BIG, 4]]
+    frame = in_memory("pandas", {"image": files(4), "x": [[-1, 2], [BIG], [0.5], []]})
+    with pytest.raises(UsageError, match=f"column 'x', row 1: float64, which fits all .*cannot represent .*{BIG}"):
+        packed(frame, tmp_path / "no")
 
 
 @pytest.mark.parametrize("form", ["arrow", "polars", "pandas", "pandas of arrow"])
-@pytest.mark.parametrize("values", [["b", None, "a", "b"], [7, None, 3, 7]], ids=["texts", "numbers"])
-def test_a_category_that_is_missing_is_none(form: str, values: list[Any], tmp_path: Path) -> None:
+def test_a_category_that_is_missing_is_none(form: str, tmp_path: Path) -> None:
     """And never the last one, which an Arrow dictionary as an array has in its place."""
-    column: Any = None
+    column: Any = ["b", None, "a", "b"]
     if form == "polars":
         polars = pytest.importorskip("polars")
-        column = polars.Series(values, dtype=None if 7 in values else polars.Categorical)
+        column = polars.Series(column, dtype=polars.Categorical)
     elif form == "pandas":
-        column = pytest.importorskip("pandas").Categorical(values)
+        column = pytest.importorskip("pandas").Categorical(column)
     else:
-        column = pytest.importorskip("pyarrow").array(values).dictionary_encode()
+        column = pytest.importorskip("pyarrow").array(column).dictionary_encode()
     if form == "pandas of arrow":
         pandas = pytest.importorskip("pandas")
         column = pandas.Series(column, dtype=pandas.ArrowDtype(column.type))
-    source = in_memory(form.partition(" ")[0], {"image": files(len(values)), "label": column})
-    of = {"b": 1, "a": 0, 7: 7, 3: 3, None: -1}
-    assert packed(source, tmp_path / "s").column("label").tolist() == [of[one] for one in values]
+    source = in_memory(form.partition(" ")[0], {"image": files(4), "label": column})
+    assert packed(source, tmp_path / "s").column("label").tolist() == [1, -1, 0, 1]
 
 
-@pytest.mark.parametrize("form", ["records", "columns", "pandas", "polars"])
+@pytest.mark.parametrize("form", ["records", "polars"])
 def test_datasets_in_memory_are_split_by_a_column(form: str, paths: list[str], tmp_path: Path) -> None:
     """All splits get all classes; of what the column lacks, nothing is packed."""
     sets, scene = ["train", "val", "train", "val", "train", "test"], [1, 2, 3, 4, 5, 6]
@@ -285,110 +248,49 @@ def test_datasets_in_memory_are_split_by_a_column(form: str, paths: list[str], t
         reader = Reader(tmp_path / "set", split=split)
         assert reader.classes == ("Zwergspitz", "beagle", "corgi", "pug")
         assert reader.column("scene").tolist() == [scene[i] for i in range(N) if sets[i] == split]
-    for by, words in (
-        ("label=train:pug+corgi,val:beagle+Zwergspitz", "label is empty"),
-        ("fold", r"no such column that is known now: it has [a-z, ]*set, scene"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            rawpack_packer.pack_splits(source, tmp_path / "no", split_by=by, workers=0)
-
-
-def test_a_frame_for_each_split(tmp_path: Path) -> None:
-    frame = in_memory("pandas", {"image": files(4), "label": [*"baba"]})
-    rawpack_packer.pack_splits({"train": frame, "val": frame.iloc[::2]}, tmp_path / "two", workers=0)
-    val = Reader(tmp_path / "two", split="val")
-    assert (val.classes, val.column("label").tolist()) == (("a", "b"), [1, 1])
-
-
-def test_groups_by_numbers_of_which_one_is_missing(paths: list[str], tmp_path: Path) -> None:
-    """pandas makes floats of them, which are no names of groups: the cure works."""
-    subject = [1, None, 2, 2, 3, 3]
-    source = pytest.importorskip("pandas").DataFrame({"image": paths, "subject": subject, "row": range(N)})
-    with pytest.raises(UsageError, match=r"neither texts nor whole numbers: declare fields={'subject': 'str'}"):
-        rawpack_packer.pack_splits(source, tmp_path / "no", holdout="val=2", group_by="subject", workers=0)
-    sets = tmp_path / "sets"
-    rawpack_packer.pack_splits(source, sets, holdout="val=2", group_by="subject", fields={"subject": "str"}, workers=0)
-    parts = [{subject[row] for row in Reader(sets, split=split).column("row")} for split in ("train", "val")]
-    assert (parts[0] & parts[1], len(parts[1]), parts[0] | parts[1]) == (set(), 2, {*subject})
 
 
 STAMP = dt.datetime(2026, 11, 28, 8, 15, 0, 250_000)
-PARIS = dt.timezone(dt.timedelta(hours=1))
+ZONED = STAMP.replace(tzinfo=dt.timezone(dt.timedelta(hours=1)))
 TIMES: dict[str, tuple[list[Any], list[str]]] = {
     "stamp": ([STAMP, None, STAMP.replace(microsecond=0)], ["2026-11-28T08:15:00.25", "", "2026-11-28T08:15:00"]),
-    "zoned": ([STAMP.replace(tzinfo=PARIS)] * 3, ["2026-11-28T08:15:00.25+01:00"] * 3),
+    "zoned": ([ZONED] * 3, ["2026-11-28T08:15:00.25+01:00"] * 3),
     "day": ([dt.date(2026, 11, 28), None, dt.date(1, 2, 3)], ["2026-11-28", "", "0001-02-03"]),
     "clock": ([dt.time(8, 15), dt.time(8, 15, 0, 500), dt.time(23)], ["08:15:00", "08:15:00.0005", "23:00:00"]),
     "took": ([dt.timedelta(seconds=90.5), dt.timedelta(0), -dt.timedelta(days=2)], ["PT90.5S", "PT0S", "-PT172800S"]),
-    "price": ([Decimal("1.50"), Decimal(3), Decimal("-0.10")], ["1.50", "3.00", "-0.10"]),
+    "price": ([*map(Decimal, ("1.50", "3.00", "-0.10"))], ["1.50", "3.00", "-0.10"]),
 }
 """Name -> the values of a column, and what ISO 8601 says of them."""
 
 
-def source_of_times(form: str, names: list[str], paths: list[str], folder: Path) -> Any:
-    """The columns of these names in that form, beside three images."""
-    columns: dict[str, Any] = {name: TIMES[name][0] for name in names}
-    if form in ("pandas", "records"):
-        columns = {
-            name: [Decimal(one).quantize(Decimal("1.00")) for one in values] if name == "price" else values
-            for name, values in columns.items()
-        }
-    if form == "polars" and "zoned" in columns:
-        zoned = pytest.importorskip("polars").Series(columns["zoned"])
-        columns["zoned"] = zoned.dt.convert_time_zone("Europe/Paris")
-    if form not in ("parquet", "listing", "arrow"):
-        return in_memory(form, {"image": paths[:3], **columns})
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    for name in columns:
-        columns[name] = arrow.array(columns[name], arrow.timestamp("us", "+01:00") if name == "zoned" else None)
-    images: Any = [Path(path).read_bytes() for path in paths[:3]] if form == "parquet" else paths[:3]
-    table = arrow.table({"path" if form == "listing" else "image": images, **columns})
-    parquet.write_table(table, folder / "t.parquet")
-    return table if form == "arrow" else folder / "t.parquet"
+@pytest.mark.parametrize("form", ["pandas", "arrow", "records"])
+def test_times_and_decimals_are_text(form: str, tmp_path: Path) -> None:
+    """ISO 8601 with a T, whatever they come in. Unasked, points in time of tables are; all else is refused with a cure
+    that works. A sample of a list needs each value."""
 
+    def source_of(*names: str) -> Any:
+        return in_memory(form, {"image": files(3), **{name: TIMES[name][0] for name in names}})
 
-FORMS_OF_TIMES = ("pandas", "polars", "arrow", "parquet", "listing", "records")
-
-
-@pytest.mark.parametrize("form", FORMS_OF_TIMES)
-def test_times_and_decimals_that_are_asked_for_as_text(form: str, paths: list[str], tmp_path: Path) -> None:
-    """ISO 8601 with a T, whatever they come in; a sample of a list needs each value."""
     names = [name for name in TIMES if form != "records" or None not in TIMES[name][0]]
-    source = source_of_times(form, names, paths, tmp_path)
-    reader = packed(source, tmp_path / "s", fields=dict.fromkeys(names, "str"))
-    for name in names:
-        assert [*reader.column(name)] == TIMES[name][1]
-
-
-@pytest.mark.parametrize("form", FORMS_OF_TIMES)
-def test_times_that_are_not_asked_for(form: str, paths: list[str], tmp_path: Path) -> None:
-    """Points in time of tables in memory are text; all else is refused, or left out, with a cure that works."""
-    points = ["stamp", "zoned", "day"] if form in ("pandas", "polars", "arrow") else []
+    reader = packed(source_of(*names), tmp_path / "s", fields=dict.fromkeys(names, "str"))
+    assert {name: [*reader.column(name)] for name in names} == {name: TIMES[name][1] for name in names}
+    points = ["stamp", "zoned", "day"] if form != "records" else []
     if points:
-        reader = packed(source_of_times(form, points, paths, tmp_path), tmp_path / "s")
+        reader = packed(source_of(*points), tmp_path / "points")
         assert all([*reader.column(name)] == TIMES[name][1] for name in points)
     for name in TIMES.keys() - {*points}:
-        source = source_of_times(form, [name], paths, tmp_path)
-        cure = f"fields={{'{name}': 'str'}}"
-        if form == "parquet":
-            assert f"--field {name}:str stores it as text" in " ".join(open_source(source).info.problems)
-            continue
-        with pytest.raises(UsageError, match=re.escape(cure)):
-            packed(source, tmp_path / "no")
+        with pytest.raises(UsageError, match=re.escape(f"fields={{'{name}': 'str'}}")):
+            packed(source_of(name), tmp_path / "no")
 
 
-@pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet", "csv"])
+@pytest.mark.parametrize("form", ["pandas", "polars", "csv"])
 def test_a_bool_that_is_missing(form: str, paths: list[str], tmp_path: Path) -> None:
     """It is refused, and text has it as an empty one."""
     columns: dict[str, Any] = {"image": files(3), "x": [True, None, False]}
-    source: Any = tmp_path / f"t.{form}"
+    source: Any = tmp_path / "t.csv"
     if form == "csv":
         source.write_text(f"path,x\n{paths[0]},true\n{paths[1]},\n{paths[2]},false\n")
-    elif form == "parquet":
-        pytest.importorskip("pyarrow.parquet").write_table(in_memory("arrow", columns), source)
     else:
-        if form == "pandas":
-            columns["x"] = pytest.importorskip("pandas").array(columns["x"], dtype="boolean")
         source = in_memory(form, columns)
     with pytest.raises((UsageError, PackError), match=r"bool.*fields=\{'x': 'str'\} \(empty\)"):
         packed(source, tmp_path / "no")
@@ -396,46 +298,21 @@ def test_a_bool_that_is_missing(form: str, paths: list[str], tmp_path: Path) -> 
 
 
 ONE_HOT = np.eye(4)[[3, 0, 1, 0, 2, 3]] * np.array([1, 1, 1, 0, 1, 1])[:, None]
-NUMBERS = [3, 0, 1, -1, 2, 3]
 
 
-@pytest.mark.parametrize("form", ["npz", "parquet", "csv", "dataset", "tuples"])
+@pytest.mark.parametrize("form", ["columns", "dataset"])
 def test_one_hot_labels_are_refused_with_what_numbers_them(form: str, tmp_path: Path) -> None:
     """Whatever has them; without the word, they are stored as they are."""
-    images = np.stack([picture(9, 8, i) for i in range(N)])
-    path, word = tmp_path / f"data.{form}", "y:onehot"
-    source: Any = path
-    if form == "npz":
-        np.savez(path, x=images, y=ONE_HOT)
-    elif form == "parquet":
-        columns = {"image": files(N), "y": ONE_HOT.tolist()}
-        pytest.importorskip("pyarrow.parquet").write_table(in_memory("arrow", columns), path)
-    elif form == "csv":
-        word = "a,b,c,d:onehot"
-        rows = [f"{i}.png,{','.join(map(str, row))}" for i, row in enumerate(ONE_HOT)]
-        path.write_text("\n".join(["path,a,b,c,d", *rows]))
-        for i, data in enumerate(files(N)):
-            (tmp_path / f"{i}.png").write_bytes(data)
-    elif form == "dataset":
-        source = Lazy([{"image": image, "y": row} for image, row in zip(images, ONE_HOT, strict=True)])
-    else:
-        source, word = [*zip(images, ONE_HOT, strict=True)], ":onehot"
+    source = in_memory(form, {"image": files(N), "y": [*ONE_HOT]})
     with pytest.raises(UsageError, match="one-hot labels are numbered before packing") as error:
-        packed(source, tmp_path / "s", label_column=word)
+        packed(source, tmp_path / "s", label_column="y:onehot")
     numbers = eval(str(error.value).partition("in NumPy, ")[2], {"np": np, "y": ONE_HOT})
-    assert numbers.tolist() == NUMBERS
+    assert numbers.tolist() == [3, 0, 1, -1, 2, 3]
     assert len(packed(source, tmp_path / "kept")) == N
 
 
 @pytest.mark.parametrize(
-    ("form", "first", "number"),
-    [
-        ("pandas", False, int),
-        ("pandas of arrow", None, float),
-        ("polars", True, float),
-        ("polars", None, bool),
-        ("arrow", False, int),
-    ],
+    ("form", "first", "number"), [("pandas", False, int), ("pandas of arrow", None, float), ("polars", True, float)]
 )
 def test_lists_of_different_lengths_are_ragged(form: str, first: bool | None, number: type, tmp_path: Path) -> None:
     """As in listings, whatever the first one is, full, empty or missing; a missing one is an array of length 0. Of
@@ -451,27 +328,9 @@ def test_lists_of_different_lengths_are_ragged(form: str, first: bool | None, nu
     (batch,) = reader.batches(len(of), fields=[*columns], workers=0)
     for name, values in columns.items():
         assert [[*one] if name == "text" else one.tolist() for one in batch[name]] == [one or [] for one in values]
-    dtype = np.dtype({int: "int64", float: "float64", bool: "bool"}[number])
-    assert {one.dtype for name in ("x", "pairs") for one in batch[name]} == {dtype}
+    assert {one.dtype for name in ("x", "pairs") for one in batch[name]} == {np.dtype(number)}
     assert {one.shape[1:] for one in batch["pairs"]} == {(2,)}
     assert "'bbox' is stored as plain numbers" in " ".join(open_dataset(source).info.problems)
-
-
-@pytest.mark.parametrize("odd", [[2**60 + 1], [2**63 + 1]])
-def test_lists_of_different_lengths_are_not_rounded(odd: list[Any], tmp_path: Path) -> None:
-    """A whole number that the dtype of all lists would round is refused, wherever the numbers are that make it so."""
-    frame = in_memory("pandas", {"image": files(4), "x": [[-1, 2], odd, [0.5], []]})
-    with pytest.raises(UsageError, match=f"column 'x', row 1: float64, which fits all .*cannot represent .*{odd[0]}"):
-        packed(frame, tmp_path / "no")
-
-
-@pytest.mark.parametrize("form", ["pandas", "polars", "arrow"])
-def test_lists_of_lists_of_different_lengths(form: str, tmp_path: Path) -> None:
-    """They are no array, and may be kept as text."""
-    source = in_memory(form, {"image": files(2), "x": [[[1], [2, 3]], [[4]]]})
-    with pytest.raises(UsageError, match=r"Store it as JSON text by fields={'x': 'str'}"):
-        packed(source, tmp_path / "no")
-    assert packed(source, tmp_path / "s", fields={"x": "str"}).column("x") == ["[[1], [2, 3]]", "[[4]]"]
 
 
 def test_objects_that_are_missing_in_pandas(tmp_path: Path) -> None:
@@ -485,12 +344,8 @@ def test_objects_that_are_missing_in_pandas(tmp_path: Path) -> None:
     for values, what in (([True, None, False], "bool"), ([1, None, 2], "whole numbers")):
         with pytest.raises(UsageError, match=f"column 'x' of {what} has no value in row 1"):
             packed(frame(x=values), tmp_path / "no")
-    with pytest.raises(UsageError, match="column 'x' of whole numbers has no value in row 1"):
-        packed(frame(x=[4, None, 5]), tmp_path / "no", fields={"x": "int16"})
-    for k, fields in enumerate([None, {"x": "float32"}]):
-        np.testing.assert_array_equal(
-            packed(frame(x=[1.5, None, 2]), tmp_path / f"{k}", fields=fields).column("x"), [1.5, np.nan, 2]
-        )
+    floats = packed(frame(x=[1.5, None, 2]), tmp_path / "floats").column("x")
+    np.testing.assert_array_equal(floats, [1.5, np.nan, 2])
     source = frame(label=[BIG, None, 3], x=[4, None, 5], boxes=[[[1, 1, 3, 3, 7]], None, [[0, 0, 2, 2, 8]]])
     reader = packed(source, tmp_path / "all", fields={"x": "float64", "boxes": "xyxy"}, size="keep")
     np.testing.assert_array_equal(reader.column("x"), [4, np.nan, 5])

@@ -11,6 +11,7 @@ A line is what one types, in which
 from __future__ import annotations
 
 import csv
+import gzip
 import re
 import shlex
 import shutil
@@ -184,8 +185,6 @@ def _fixture(name: str) -> Callable[[Scene, Path], Path]:
 
 
 def _targz(scene: Scene, folder: Path) -> Path:
-    import gzip
-
     (folder / "set.tar.gz").write_bytes(gzip.compress(scene.path("tar").read_bytes(), mtime=0))
     return folder / "set.tar.gz"
 
@@ -215,10 +214,6 @@ def _more(scene: Scene, folder: Path) -> Path:
     for label in "ab":
         every_kind.written(folder / label, _images(COUNT // 2, 100 + 100 * ord(label)))
     return folder
-
-
-def _more_tar(scene: Scene, folder: Path) -> Path:
-    return every_kind.tarred(folder, _labels(), _images(COUNT, 300))
 
 
 def _store(source: str, *options: object) -> Callable[[Scene, Path], Path]:
@@ -265,7 +260,7 @@ _MADE: dict[str, Callable[[Scene, Path], Path | str]] = {
     "several": _several,
     "divided": _divided,
     "more": _more,
-    "more.tar": _more_tar,
+    "more.tar": lambda scene, folder: every_kind.tarred(folder, _labels(), _images(COUNT, 300)),
     "scores.csv": _scores,
     "store": _store("folder"),
     "store-lmdb": _store("folder", "-f", "lmdb"),
