@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import queue
 import sys
 import threading
 import time
@@ -68,21 +67,17 @@ def same(image: Array) -> Array:
 
 HELD: dict[str, tuple[Callable[[Array], Any], Callable[[Array], Array]]] = {
     "the array": (same, same),
-    "one sample": (lambda image: list(image)[1], lambda image: image[1]),
     "another dtype": (lambda image: image.reshape(-1).view("<u4"), lambda image: image.reshape(-1).view("<u4")),
     "a view of a view of a view": (lambda image: image[1:][::-1].T[0], lambda image: image[1:][::-1].T[0]),
     "a strided overlay": (
         lambda image: np.lib.stride_tricks.as_strided(image, (2, *image.shape[1:]), image.strides),
         lambda image: image[:2],
     ),
-    "a flat iterator": (lambda image: image.flat, lambda image: image.ravel()),
     "a memoryview's part": (lambda image: image.reshape(-1).data[5:900], lambda image: image.reshape(-1)[5:900]),
-    "an array over a memoryview": (lambda image: np.asarray(image.data), same),
     "an array through DLPack": (lambda image: np.from_dlpack(image), same),
     "an array through ctypes": (lambda image: np.ctypeslib.as_array(np.ctypeslib.as_ctypes(image)), same),
     "a torch tensor": (with_torch, same),
 }
-"""What a user may keep of a batch's images -> how it is taken, and what must be in it."""
 
 
 @pytest.mark.parametrize("what", HELD)
@@ -93,40 +88,6 @@ def test_what_is_held_stays_right(batches: Batches, truth: Truth, what: str) -> 
     assert len(kept) == 2 * len(batches)
     for rows, held in kept:
         assert np.array_equal(np.asarray(held), part(truth.images[rows]))
-
-
-def test_one_field_is_enough(batches: Batches, truth: Truth) -> None:
-    """Keeping one field of a batch keeps that field right."""
-    values: dict[str, Array] = {"image": truth.images, "label": truth.labels, "index": np.arange(len(truth))}
-    for field, expected in values.items():
-        kept, rows = [], []
-        for batch in batches:
-            rows.append(batch["index"].tolist())
-            kept.append(batch[field])
-            del batch
-        assert all(np.array_equal(held, expected[at]) for at, held in zip(rows, kept, strict=True))
-
-
-def test_batches_that_another_thread_holds(batches: Batches, truth: Truth) -> None:
-    """Batches that are sent to a thread are right there, however late it looks, and may be let go there."""
-    sent: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-    seen: list[bool] = []
-    ahead = threading.Event()
-
-    def look() -> None:
-        ahead.wait()
-        while (batch := sent.get()) is not None:
-            seen.append(truth.holds(batch))
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    for number, batch in enumerate(batches):
-        sent.put(batch)
-        if number == 8:
-            ahead.set()
-    sent.put(None)
-    thread.join()
-    assert seen == [True] * len(batches)
 
 
 def test_batches_are_the_callers_to_write(batches: Batches, truth: Truth) -> None:
@@ -141,14 +102,16 @@ def test_batches_are_the_callers_to_write(batches: Batches, truth: Truth) -> Non
 
 
 def test_a_batch_outlives_its_reader(store: Path, truth: Truth) -> None:
-    """A batch stays right when iterator, batches and reader are gone, and the workers with them."""
+    """A batch, or one field of it, stays right when iterator, batches, reader and workers are gone."""
     for way in WAYS.values():
         with nothing_left():
             batches = Reader(store).batches(BATCH, **way)
             kept = [batch for _, batch in zip(range(3), batches, strict=False)]
+            labels = [next(iter(batches))["label"]]
             del batches
             gc.collect()
             assert all(truth.holds(batch) for batch in kept)
+            assert np.array_equal(labels[0], truth.labels[:BATCH])
 
 
 # ---------------------------------------------------------------------------------------------- what is let go
@@ -293,27 +256,6 @@ def test_close_comes_next_where_a_thread_never_rests(store: Path, way: str) -> N
 def _slowly(image: Array) -> Array:
     time.sleep(0.01)
     return image
-
-
-def test_close_while_another_thread_begins_loops(store: Path) -> None:
-    """Iterators that are made meanwhile do not keep `close()` from closing the others."""
-    batches, done, interval = Reader(store).batches(BATCH, workers=0), threading.Event(), sys.getswitchinterval()
-    held = [iter(batches) for _ in range(200)]
-
-    def begin() -> None:
-        while not done.is_set() and len(held) < 10_000:
-            held.append(iter(batches))
-
-    thread = threading.Thread(target=begin)
-    try:
-        sys.setswitchinterval(1e-6)
-        thread.start()
-        for _ in range(20):
-            batches.close()
-    finally:
-        done.set()
-        sys.setswitchinterval(interval)
-        thread.join()
 
 
 def test_a_thread_that_was_interrupted_as_it_started_ends(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
