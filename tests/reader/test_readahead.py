@@ -98,30 +98,6 @@ def test_windows_are_asked_for_one_ahead_and_in_the_order_of_the_files() -> None
     assert sorted(disk.asked) == list(range(SAMPLES))
 
 
-def test_what_is_past_is_not_asked_for() -> None:
-    """A disk that falls behind goes on with what is still to come: regions that are past are not asked for."""
-    disk = Disk()
-    disk.goes_on.clear()
-    steps = regions(disk, BLOCKS)
-    taken = [next(steps) for _ in range(SAMPLES // BATCH)]
-    disk.goes_on.set()
-    ended(steps)
-    late = set(disk.asked[64:])
-    assert not late & {row for step in taken[:20] for row in step.rows.tolist()}
-
-
-def test_without_a_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking ahead is a hint: batches come without it."""
-
-    def none(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", none)
-    disk = Disk()
-    assert len(list(regions(disk, BLOCKS))) == -(-SAMPLES // BATCH)
-    assert not disk.asked
-
-
 def test_no_more_than_memory_has_room_for() -> None:
     """Of a window that is too large for it, a part is asked for at a time."""
     disk = Disk()
@@ -141,8 +117,8 @@ def test_what_is_in_memory_is_not_asked_for() -> None:
     assert not disk.asked
 
 
-def test_a_disk_that_stands_still_holds_nobody_up() -> None:
-    """Steps come, the end too, and afterwards no more is asked for."""
+def test_a_disk_that_stands_still_or_fails_holds_nobody_up() -> None:
+    """Steps come, the end too, and afterwards no more is asked for. Errors are left to the worker that reads."""
     disk = Disk()
     disk.goes_on.clear()
     steps = regions(disk, BLOCKS)
@@ -151,11 +127,6 @@ def test_a_disk_that_stands_still_holds_nobody_up() -> None:
     disk.goes_on.set()
     ended(steps)
     assert len(disk.asked) <= 64
-
-
-def test_errors_are_left_to_whoever_reads() -> None:
-    """A damaged shard is told by the worker that reads it, with the sample's name."""
-    disk = Disk()
     disk.error = RawpackError("damaged")
     assert len(list(regions(disk, BLOCKS))) == -(-SAMPLES // BATCH)
 
