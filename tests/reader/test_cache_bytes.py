@@ -52,22 +52,16 @@ def test_files_are_not_looked_at_each_time(tmp_path: Path, monkeypatch: pytest.M
     assert len(looked) == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"-1 -1\n", b"9" * 20 + b" " + b"9" * 20 + b"\n"])
-def test_a_lock_file_without_a_sum(tmp_path: Path, content: bytes) -> None:
-    """Then the files are looked at."""
-    cache = CacheFolder(tmp_path, 100)
-    assert fill(cache, "a", 60)
-    (tmp_path / "lock").write_bytes(content)
-    assert fill(cache, "b", 60)
-    assert size_of(tmp_path) == 60
-
-
 def test_the_limit_holds(tmp_path: Path) -> None:
-    """Two processes together never exceed it, and what was removed is room again."""
+    """Two processes together never exceed it, what was removed is room again, and a lock file without a sum, or with a
+    damaged one, has the files looked at."""
     caches = [CacheFolder(tmp_path, 100) for _ in range(2)]
+    damaged = [b"", b"nonsense", b"-1 -1\n", b"9" * 20 + b" " + b"9" * 20 + b"\n"]
     for number in range(40):
         assert fill(caches[number % 2], str(number), 7 + number % 5)
         assert size_of(tmp_path) <= 100
+        if number % 5 == 0:
+            (tmp_path / "lock").write_bytes(damaged[number // 5 % 4])
     for path in (tmp_path / STORE).iterdir():
         path.unlink()
     assert fill(caches[0], "large", 100)
