@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading import WAYS, gone, rows_of, wait_until, workers_of
+from reading import WAYS, gone, wait_until, workers_of
 from trained import numbered_store
 
-from rawpack import Ranks, Reader, UsageError, WorkerError, Workers
+from rawpack import Ranks, Reader, UsageError, Workers
 from rawpack.integrations.adapter import inputs_and_labels
 from rawpack.integrations.keras import KerasBatches
-from rawpack.transforms import BatchLambda
 
 SAMPLES, BATCH = 43, 5
 SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
@@ -117,21 +116,6 @@ def test_workers_are_kept_and_given_back(store: Path) -> None:
     with pytest.raises(UsageError, match="these batches were closed"):
         next(batches.forever())
     wait_until(lambda: all(map(gone, started)), "workers end")
-
-
-def test_errors_end_it(store: Path) -> None:
-    """What a step raises comes in its place, and no other batch after it."""
-
-    def fails(batch: dict[str, Any]) -> dict[str, Any]:
-        if 12 in batch["index"]:
-            raise RuntimeError("no such luck")
-        return {}
-
-    forever = Reader(store).batches(BATCH, workers=0, transform=[BatchLambda(fails)]).forever()
-    assert rows_of(islice(forever, 2)) == [*range(10)]
-    with pytest.raises(WorkerError, match="no such luck"):
-        next(forever)
-    assert next(forever, None) is None
 
 
 def test_an_epoch_without_batches_is_an_error(store: Path) -> None:
