@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading import WAYS, gone, wait_until, workers_of
+from reading import WAYS
 from trained import numbered_store
 
-from rawpack import Ranks, Reader, UsageError, Workers
+from rawpack import Ranks, Reader, UsageError
 from rawpack.integrations.adapter import inputs_and_labels
 from rawpack.integrations.keras import KerasBatches
 
@@ -100,22 +100,6 @@ def test_it_begins_with_the_epoch_that_comes_next(store: Path) -> None:
     assert [batch["number"].tolist() for batch in islice(forever, 5)] == expected[9:14]
     batches.set_epoch(4)
     assert [batch["number"].tolist() for batch in islice(forever, 13)] == [*expected[14:18], *expected[36:45]]
-
-
-def test_workers_are_kept_and_given_back(store: Path) -> None:
-    """The same workers serve all epochs; they end with the batches, whose end is an error of whoever goes on."""
-    batches = Reader(store).batches(BATCH, workers=Workers(2, backend="process"))
-    forever = batches.forever()
-    next(forever)
-    started = workers_of(forever.gi_yieldfrom)
-    rows = [len(batch["index"]) for batch in islice(forever, 30)]
-    assert (workers_of(forever.gi_yieldfrom), min(rows)) == (started, 3)
-    forever.close()
-    assert next(batches.forever())["index"].tolist() == list(range(5))
-    batches.close()
-    with pytest.raises(UsageError, match="these batches were closed"):
-        next(batches.forever())
-    wait_until(lambda: all(map(gone, started)), "workers end")
 
 
 def test_an_epoch_without_batches_is_an_error(store: Path) -> None:

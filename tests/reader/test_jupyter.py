@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,19 +117,6 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """One kernel for all tests, the last of which shuts it down."""
     with Notebook(tmp_path_factory.mktemp("notebook")) as started:
         yield started
-
-
-def test_the_viewer_in_a_cell(notebook: Notebook, store: Path) -> None:
-    """`rawpack.view(reader)` shows samples in the cell, and its server answers while the kernel works on."""
-    (shown,) = notebook.run(f"import rawpack; page = rawpack.view(rawpack.Reader({str(store)!r})); page")
-    html = shown["data"]["text/html"]
-    assert html.count("<img ") == 24
-    (link,) = re.findall(r'href="(http://127[^"]+token=[^"]+)"', html)
-    with pytest.raises(urllib.error.HTTPError, match="403"):  # no cookies are kept here
-        urllib.request.urlopen(link, timeout=60)
-    notebook.run("page.close()")
-    with pytest.raises(urllib.error.URLError, match="refused"):
-        urllib.request.urlopen(link, timeout=60)
 
 
 def test_cells(notebook: Notebook, store: Path) -> None:

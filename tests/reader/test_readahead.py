@@ -75,29 +75,6 @@ def test_the_steps_stay_what_they_are(order: Order, start: int) -> None:
     ]
 
 
-def test_windows_are_asked_for_one_ahead_and_in_the_order_of_the_files() -> None:
-    """Before the first batch: the window that it is in, then the next, each ascending and in long runs; further ones as
-    the batches come to them; in the end everything, once."""
-    disk = Disk()
-    steps = regions(disk, BLOCKS)
-    first = next(steps)
-    ended(steps)
-    window = -(-BLOCKS.region_end(0, 0) // BATCH) * BATCH
-    assert set(first.rows.tolist()) <= set(disk.asked)
-    assert set(disk.asked[:window]) == set(BLOCKS.samples(0, 0, window).tolist())
-    assert disk.asked[:window] == sorted(disk.asked[:window])
-    assert np.count_nonzero(np.diff(disk.asked[: BLOCKS.region_end(0, 0)]) != 1) <= 2 * 8
-    assert window < len(disk.asked) <= 3 * window
-    before = len(disk.asked)
-    for _ in range(window // BATCH):
-        next(steps)
-    ended(steps)
-    assert len(disk.asked) > before
-    for _ in steps:
-        ended(steps)
-    assert sorted(disk.asked) == list(range(SAMPLES))
-
-
 def test_no_more_than_memory_has_room_for() -> None:
     """Of a window that is too large for it, a part is asked for at a time."""
     disk = Disk()
@@ -105,16 +82,6 @@ def test_no_more_than_memory_has_room_for() -> None:
     next(steps)
     ended(steps)
     assert len(disk.asked) == 2 * 90
-
-
-def test_what_is_in_memory_is_not_asked_for() -> None:
-    """Only regions of which something is missing are."""
-    disk = Disk()
-    disk.cached = set(range(SAMPLES))
-    steps = regions(disk, BLOCKS)
-    assert len(list(steps)) == -(-SAMPLES // BATCH)
-    assert steps._thread is None
-    assert not disk.asked
 
 
 def test_a_disk_that_stands_still_or_fails_holds_nobody_up() -> None:

@@ -143,26 +143,6 @@ def test_the_warning_shows_the_lines_to_write(store: Path) -> None:
     assert found[0] != found[1] != found[2]
 
 
-@pytest.mark.parametrize(
-    ("cell", "rounds"),
-    [
-        ("batches = Reader(store).batches(5, shuffle=True, workers=0)\nfor batch in batches: pass", [0, 1, 0]),
-        ("made = reader.batches(5, shuffle=True, workers=0)\nfor e in range(3):\n for batch in made: pass", [0] * 3),
-        ("batch = next(iter(reader.batches(5, shuffle=True, workers=0)))", [0] * 3),
-        ("for k, batch in enumerate(reader.batches(5, shuffle=True, workers=0)):\n if k: break", [0, 0, 1, 0]),
-    ],
-)
-def test_cells_of_a_notebook_that_run_again(store: Path, cell: str, rounds: list[int]) -> None:
-    """A cell that reads one epoch of new batches reads the same one again, not one that trains for several epochs, or
-    only looks at a batch."""
-    names, found = {"Reader": Reader, "reader": Reader(store), "store": store}, []
-    for _ in rounds:
-        with told() as warned:
-            exec(cell, names)
-        found.append(len(warned))
-    assert found == rounds
-
-
 @pytest.mark.parametrize("loop", ["mix", "queue", "MXNet", "placed"])
 def test_epochs_that_are_left_early(store: Path, loop: str) -> None:
     """A loop with a fixed number of steps for each epoch, from new batches each time: one warning when the same ones
@@ -233,16 +213,6 @@ def test_new_batches_that_are_meant(store: Path, loop: str) -> None:
     with told() as warned:
         for epoch in range(3):
             read(CHOSEN[loop](reader, epoch))
-    assert warned == []
-
-
-@pytest.mark.parametrize("loop", ["full", "queue", "placed"])
-def test_equal_batches_that_take_turns(store: Path, loop: str) -> None:
-    """Two that were made before either was read, as for two models: no word."""
-    both = [REPEATING[loop](Reader(store), 0) for _ in range(2)]
-    with told() as warned:
-        for batches in both:
-            read(batches)
     assert warned == []
 
 

@@ -20,7 +20,6 @@ from several import (
     PICTURES,
     Stored,
     check,
-    check_batch,
     first_of,
     others_of,
     sample_of,
@@ -30,8 +29,6 @@ from store_server import serving
 
 import rawpack_packer
 from rawpack import Cache, Reader, UsageError
-from rawpack.integrations.adapter import inputs_and_labels
-from rawpack.integrations.keras import KerasBatches
 
 
 @pytest.fixture(scope="module")
@@ -138,31 +135,3 @@ def check_clip(clip: Mapping[str, Any], layout: str) -> int:
                 assert np.abs(frame[name].astype(int) - values).mean() <= near, name
         assert number == int(clip["number"][0]) + 2 * k
     return int(clip["number"][0]) + 1
-
-
-# ---------------------------------------------------------------------------------------------- adapters
-
-
-def test_faces_without_a_framework(stored: Stored) -> None:
-    """MXNet's iterator, Keras's data set and a queue have the images that are named, each with its own shape and
-    dtype."""
-    reader, options = Reader(stored("memmap")), {"shuffle": True, "workers": 0}
-    named = {"low": "image", "high": "target", "z": "depth"}
-    data = reader.batches(8, seed=1, **options).data_iter(data=named, label="number")
-    shapes = {desc.name: (desc.shape, np.dtype(desc.dtype), desc.layout) for desc in data.provide_data}
-    assert shapes == {
-        "low": ((8, 3, 12, 16), np.dtype(np.uint8), "NCHW"), "high": ((8, 3, 48, 64), np.dtype(np.uint8), "NCHW"),
-        "z": ((8, 1, 12, 16), np.dtype(np.uint16), "NCHW"),
-    }  # fmt: skip
-    for batch in data:
-        images = [np.moveaxis(one, 1, -1) for one in batch.data]
-        check_batch(dict(zip(("image", "target", "depth"), images, strict=True)), batch.label[0])
-    feed = reader.batches(8, seed=2, **options)._feed
-    form, fields = inputs_and_labels(feed, {"a": "image", "b": "inverted"}, ("target", "heat"), None)
-    for x, y in KerasBatches(feed, form, [*fields, "number"]):  # type: ignore[attr-defined]
-        assert {*x} == {"a", "b"}
-        np.testing.assert_array_equal(x["b"], 255 - x["a"])
-        np.testing.assert_array_equal(y[0], x["a"].repeat(4, 1).repeat(4, 2))
-        assert y[1].dtype == np.float32
-    queue = reader.batches(8, seed=3, **options).queue(epochs=1)
-    assert sum(check_batch(batch, batch["number"]) for batch in queue) == COUNT
