@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from clip_frames import Frames, pack_frames
 from pictures import picture
 from reading import WAYS
 from trained import numbered_store
@@ -111,23 +111,14 @@ def test_ranks_that_are_filled_up(store: Path, samples: int, size: int, ranks: i
 def test_place_and_descriptions(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`place` gets each array, and says the dtype; descriptions are pairs with dtype and layout, of MXNet's own class
     where it is imported."""
-
-    def place(array: Any) -> Any:
-        return np.array(array, np.float32)
-
     batches = Reader(store).batches(8, workers=0)
-    given = batches.data_iter(place=place)
-    for described, layout in ((given.provide_data, "NCHW"), (given.provide_label, "N")):
-        ((name, shape),) = described
-        assert (described[0].name, described[0].shape) == (name, shape)
-        assert (described[0].dtype, described[0].layout) == (np.float32, layout)
+    given = batches.data_iter(place=lambda array: np.array(array, np.float32))
+    ((name, shape),) = given.provide_data
+    (described,) = given.provide_data
+    assert (described.name, described.shape, described.dtype, described.layout) == (name, shape, np.float32, "NCHW")
     assert given.next().data[0].dtype == np.float32
-    assert batches.data_iter().provide_data[0].dtype == np.uint8
-
-    def own(*values: Any) -> Any:
-        return ("mxnet's own", *values)
-
-    monkeypatch.setitem(__import__("sys").modules, "mxnet", SimpleNamespace(io=SimpleNamespace(DataDesc=own)))
+    io = SimpleNamespace(DataDesc=lambda *values: ("mxnet's own", *values))
+    monkeypatch.setitem(sys.modules, "mxnet", SimpleNamespace(io=io))  # type: ignore[arg-type]
     assert batches.data_iter().provide_label == [("mxnet's own", "softmax_label", (8,), np.int64, "N")]
 
 
@@ -157,17 +148,6 @@ def test_several_fields(tmp_path: Path) -> None:
             batches.data_iter(data, label)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="'boxes' has no fixed shape"):
         reader.batches(4, fields=["image", "boxes"]).data_iter(label="boxes")
-
-
-def test_clips(tmp_path: Path) -> None:
-    """Channels come after the frames."""
-    clips = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "s", "memmap")).clips(3)
-    given = clips.batches(4, workers=0).data_iter(label="mask")
-    assert [(d.shape, d.layout) for d in (*given.provide_data, *given.provide_label)] == [
-        ((4, 3, 3, 12, 16), "NTCHW"), ((4, 3, 1, 12, 16), "NTCHW")
-    ]  # fmt: skip
-    expected = next(iter(clips.batches(4, workers=0)))["image"]
-    np.testing.assert_array_equal(given.next().data[0], np.moveaxis(expected, -1, -3))
 
 
 @way(
