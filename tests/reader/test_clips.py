@@ -264,20 +264,6 @@ def test_random_clips_of_each_video(reader: Reader) -> None:
     assert len({str(sorted(rows)) for rows in [*map(rows_in, epochs), of_another_seed]}) == 4
 
 
-def test_random_clips_begin_anywhere_alike(many: Reader) -> None:
-    """Over many epochs each place of a video is drawn equally often by each draw, independently of its neighbors among
-    draws, videos and epochs: chi-square of 26 places, and of pairs of two draws."""
-    clips, epochs = many.select(range(60)).clips(5, per_video=2), tries(1500)
-    batches = clips.batches(4, workers=0, fields=["frame"])
-    starts = np.array([next(batch["frame"][:, 0] for batch in batches) for _ in range(epochs)])
-    for draws in starts.T:
-        counts = np.bincount(draws, minlength=26)
-        assert ((counts - epochs / 26) ** 2 / (epochs / 26)).sum() < 60  # 25 degrees: 1 in 10,000
-    for one, other in ((starts[:, 0], starts[:, 1]), (starts[:, 0], starts[:, 2]), (starts[1:, 0], starts[:-1, 0])):
-        pairs = np.bincount(one // 13 * 2 + other // 13, minlength=4)
-        assert ((pairs - len(one) / 4) ** 2 / (len(one) / 4)).sum() < 21  # 3 degrees: 1 in 10,000
-
-
 def test_a_selection_draws_the_same(many: Reader) -> None:
     """Where a video's random clips begin hangs on seed, epoch and video: not on which others are read, nor on how many
     are drawn."""
