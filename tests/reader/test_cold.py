@@ -21,7 +21,6 @@ from reading import WAYS, wait_until, workers_of
 
 import rawpack_packer
 from rawpack import Blocks, Reader
-from rawpack.store.stores import Stores
 from rawpack.transforms import CenterCrop
 from rawpack_packer.tune.system import drop
 
@@ -131,20 +130,6 @@ def test_batches_of_a_cold_store(cold: Cold, form: str, way: str, order: str) ->
     rows += [row for batch in iterator for row in batch["index"].tolist()]
     counted = faults() - before + sum(map(faults_of, workers))
     assert sorted(rows) == list(range(IMAGES))
-    assert counted < few(store), f"{counted} faults for {pages(store)} pages"
-
-
-@pytest.mark.parametrize("form", ["memmap", "lmdb"])
-def test_a_cold_store_of_another_user(cold: Cold, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without workers, few pages are waited for also where the system does not tell what is in memory: of files that
-    the user may not write, it says that all of it is."""
-    monkeypatch.setattr(Stores, "tells_cached", False)
-    monkeypatch.setattr(Stores, "is_cached", lambda library, name, row: True)
-    store = cold(form)
-    before = faults()
-    batches = Reader(store).batches(4, shuffle=False, workers=0, **FORMS[form][1])
-    assert sum(len(batch["index"]) for batch in batches) == IMAGES
-    counted = faults() - before
     assert counted < few(store), f"{counted} faults for {pages(store)} pages"
 
 
