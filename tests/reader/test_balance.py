@@ -11,11 +11,9 @@ from draws import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reading import WAYS
 
 from rawpack import Balanced, Reader, UsageError, Weighted
 from rawpack.order.base import Order
-from rawpack.transforms import RandomCrop
 
 WORST = 5.0
 """Standard deviations that a statistic may lie from what chance gives: p is 6e-7."""
@@ -83,15 +81,6 @@ def test_lengths_of_epochs() -> None:
     column = ["a"] * 10 + ["b"] * 3 + ["c"] * 4
     wanted = {None: 18, "longest": 30, "shortest": 9, 7: 9, 9: 9}
     assert {length: len(order_of(Balanced(column, length=length), 17)) for length in wanted} == wanted  # type: ignore[arg-type]
-
-
-def test_batches_do_not_have_the_same_classes_together() -> None:
-    """Which classes share a batch changes within an epoch: with 100 classes and batches of 10, each class meets most
-    others."""
-    column = np.repeat(np.arange(100), 50)
-    came = column[epoch_of(order_of(Balanced(column), 5000, 0, 10))].reshape(-1, 10)
-    met = [len(set(came[(came == one).any(axis=1)].ravel().tolist())) for one in range(100)]
-    assert min(met) > 90
 
 
 def test_samples_are_drawn_uniformly() -> None:
@@ -166,17 +155,6 @@ def test_weights_even_out_over_epochs() -> None:
 @pytest.fixture(scope="module")
 def labeled(reader: Reader) -> Reader:
     return reader.select(mask=reader.column("label") >= 0)
-
-
-def test_samples_that_repeat_are_transformed_alike_by_all_workers(reader: Reader) -> None:
-    """Random steps do with each sample of a batch that is cut into slices, for several workers, what they do with it
-    in a batch that is made whole."""
-    sampler = Weighted(np.ones(len(reader)), length=256)
-    here, threads = (reader.batches(128, sampler=sampler, transform=[RandomCrop(40)], **WAYS[way])
-                     for way in ("here", "threads"))  # fmt: skip
-    for whole, batch in zip(here, threads, strict=True):
-        assert len(np.unique(whole["index"])) < 128
-        assert all(np.array_equal(batch[name], whole[name]) for name in ("index", "image"))
 
 
 def test_balanced_batches(labeled: Reader) -> None:

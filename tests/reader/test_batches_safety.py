@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 from reading import WAYS, Truth, nothing_left, run_script, script, workers_in
 from running import Packed
 
-from rawpack import RawpackError, Reader, Workers
+from rawpack import Reader, Workers
 from rawpack.batches import Batches
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack.workers import slots
@@ -230,23 +228,3 @@ def test_a_thread_that_was_interrupted_as_it_started_ends(store: Path, monkeypat
         (thread,) = started
         thread.join(20)
         assert not thread.is_alive()
-
-
-@pytest.mark.parametrize("way", ["here", "processes"])
-def test_an_error_that_was_caught_holds_nothing(store: Path, way: str) -> None:
-    """After an error in a worker, batches go with the last name for them, and not when the collector comes."""
-
-    def fails(image: Array) -> Array:
-        raise ValueError("told to fail")
-
-    gc.collect()
-    gc.disable()
-    try:
-        batches = Reader(store).batches(BATCH, transform=[fails], **WAYS[way])
-        left = weakref.ref(batches)
-        with contextlib.suppress(RawpackError):
-            next(iter(batches))
-        del batches
-        assert left() is None
-    finally:
-        gc.enable()

@@ -3,7 +3,6 @@ are in use."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from rawpack.disk.manifest import FileRecord
-from rawpack.errors import StoreError
 from rawpack.remote.cache import CacheFolder, NoRoom
 from rawpack.system.files import unlock
 
@@ -119,16 +117,6 @@ def test_what_another_process_holds_is_never_removed(tmp_path: Path, ends: str) 
             assert other.stdout.readline() == "let go\n"
         assert fill(cache, "large", 90)
         assert not held.exists()
-
-
-def test_what_another_program_locks_is_an_error(tmp_path: Path) -> None:
-    """A lock that nobody can share names the file, instead of fetching it again and again."""
-    cache = CacheFolder(tmp_path, 100)
-    assert fill(cache, "a", 30)
-    with (tmp_path / STORE / "a").open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(StoreError, match=r"another program has locked it \(.*/a\)"), cache.locked():
-            cache.hold((STORE, "a"), 30)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")

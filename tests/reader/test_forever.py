@@ -14,7 +14,7 @@ import pytest
 from reading import WAYS
 from trained import numbered_store
 
-from rawpack import Ranks, Reader, UsageError
+from rawpack import Ranks, Reader
 from rawpack.integrations.adapter import inputs_and_labels
 from rawpack.integrations.keras import KerasBatches
 
@@ -100,13 +100,3 @@ def test_it_begins_with_the_epoch_that_comes_next(store: Path) -> None:
     assert [batch["number"].tolist() for batch in islice(forever, 5)] == expected[9:14]
     batches.set_epoch(4)
     assert [batch["number"].tolist() for batch in islice(forever, 13)] == [*expected[14:18], *expected[36:45]]
-
-
-def test_an_epoch_without_batches_is_an_error(store: Path) -> None:
-    """Where this rank has none in any epoch, a loop would never come back."""
-    batches = Reader(store).select(range(2)).batches(2, workers=0, ranks=Ranks(2, 3, last="keep"))
-    assert len(batches) == 0
-    with pytest.raises(UsageError, match="epoch 0 has no batches for this rank"):
-        next(batches.forever())
-    with pytest.raises(UsageError, match="epoch 1 has no batches for this rank"):
-        next(batches.data_iter().forever())

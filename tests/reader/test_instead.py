@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rawpack import Reader, UsageError, transforms
-from rawpack.transforms import Lambda, Views
+from rawpack.transforms import Views
 
 
 def of_torchvision(*names: str) -> list[Any]:
@@ -62,23 +62,6 @@ def test_functions_classes_and_views_of_torchvision_too(reader: Reader) -> None:
         reader.batches(4, transform=[type(of_torchvision("CenterCrop")[0])])
     with pytest.raises(UsageError, match="torchvision's RandomCrop"):
         Views(2, of_torchvision("RandomCrop"))
-
-
-def test_who_wraps_one_has_said_what_it_takes(reader: Reader) -> None:
-    """A Lambda, or a class of the user's that has the name of torchvision's, is called as it is."""
-
-    class Compose:
-        def __init__(self, transforms: list[Any]) -> None:
-            self.transforms = transforms
-
-        def __call__(self, image: Any) -> Any:
-            return image[:8]
-
-    own = Compose(of_torchvision("CenterCrop"))
-    for step in (Lambda(own, shape=(8, 48, 3)), Lambda(of_torchvision("Grayscale")[0])):
-        assert reader.batches(4, transform=[step], workers=0) is not None
-    with pytest.raises(UsageError, match="must be a list of steps: pass \\[Compose\\]"):
-        reader.batches(4, transform=own)  # type: ignore[arg-type]
 
 
 NAMES = [

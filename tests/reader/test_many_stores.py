@@ -11,7 +11,6 @@ import pytest
 from draws import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading import WAYS
 
 import rawpack_packer
 from rawpack import Reader
@@ -69,16 +68,6 @@ def test_any_rows_of_several_stores(reader: Reader, rows: list[int]) -> None:
         assert all(same(name, one, number) for one, number in zip(found[name], rows, strict=True)), name
     for row in rows[:3]:
         assert all(same(name, reader[row][name], row) for name in sample(0))
-
-
-def test_batches_of_several_stores(reader: Reader) -> None:
-    """A shuffled epoch has each sample of each store once, with all of its fields."""
-    names, seen = list(sample(0)), list[int]()
-    for batch in reader.batches(16, shuffle=True, fields=names, ragged="list", **WAYS["processes"]):
-        for i, number in enumerate(batch["index"].tolist()):
-            seen.append(number)
-            assert all(same(name, batch[name][i], number) for name in names)
-    assert sorted(seen) == list(range(COUNT))
 
 
 def test_damage_is_told_of_the_store_that_has_it(paths: list[Path], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import rawpack_packer
-from rawpack import Reader, UsageError, Weighted, look
+from rawpack import Reader, UsageError, look
 from rawpack.order.mixed import Mixed, shares_of
 from rawpack.order.shuffled import Sequential, Shuffled
 
@@ -219,16 +219,6 @@ def test_a_mix_is_a_reader(mixed: Reader, stores: dict[str, Path]) -> None:
     preloaded = Reader.mix([(Reader(stores[name], preload=True, verify=True), share) for name, share in SHARES.items()])
     for one, other in zip(preloaded.batches(BATCH, workers=2), mixed.batches(BATCH, workers=0), strict=True):
         np.testing.assert_array_equal(one["image"], other["image"])
-
-
-def test_random_clips_are_drawn_anew(tmp_path: Path) -> None:
-    """A random clip that comes several times in an epoch begins anywhere each time."""
-    frames = pack_frames(Frames([range(40)]), tmp_path / "frames", "memmap")
-    for reader, sampler in ((Reader.mix({frames: 1}, length=64), None), (Reader(frames), Weighted([1], length=64))):
-        batches = reader.clips(4, per_video=1).batches(8, sampler=sampler, fields=["store_row"], workers=0)
-        starts = [start for batch in batches for start in batch["store_row"][:, 0].tolist()]
-        assert len(starts) == 64
-        assert len(set(starts)) > 15
 
 
 def test_images_of_different_sizes(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reading import WAYS, Truth, rows_of, wait_until, workers_of
+from reading import WAYS, Truth, rows_of, wait_until
 from running import Packed
 
 from rawpack import Reader, WorkerError, Workers
@@ -129,18 +127,3 @@ def test_what_fails_in_it_is_told_in_it(reader: Reader, tmp_path: Path, dies: bo
         assert rows == alone(reader, 0)
         with pytest.raises(WorkerError, match="died" if dies else "told to fail"):
             rows_of(batches)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL and /proc")
-def test_workers_that_die_between_two_epochs(reader: Reader) -> None:
-    """What they had begun is made again by others."""
-    batches = reader.batches(BATCH, shuffle=True, **WAYS["processes"])
-    epoch = iter(batches)
-    next(epoch)
-    workers = workers_of(epoch)
-    rows_of(epoch)
-    del epoch
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
-    with pytest.warns(RuntimeWarning, match="a worker died"):
-        assert rows_of(batches) == alone(reader, 1)

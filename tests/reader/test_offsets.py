@@ -133,16 +133,6 @@ def test_never_across_an_end(reader: Reader, data: st.DataObject) -> None:
             assert pad == (nearest != anchor + step)
 
 
-def test_a_rejected_frame_ends_a_stretch(tmp_path: Path) -> None:
-    """What would be beyond a frame that could not be packed is padding, not a frame of another time."""
-    frames = Frames([range(9), range(5)], bad=[(0, 4)], fps=FPS, small=True)
-    rawpack_packer.pack(frames, tmp_path / "s", workers=0, max_rejects=1)
-    (batch,) = Reader(tmp_path / "s").clips(offsets={"frame": [0.1, -0.2]}).batches(20, workers=0)
-    assert batch["frame"][:8, 0].tolist() == [1, 2, 3, 3, 6, 7, 8, 8]
-    assert batch["frame"][:8, 1].tolist() == [0, 0, 0, 1, 5, 5, 5, 6]
-    assert batch["frame_is_pad"][:8, 0].tolist() == [False, False, False, True, False, False, False, True]
-
-
 def test_several_stores_and_mixes(tmp_path: Path) -> None:
     """No frame is taken from another store, whatever the episodes' numbers; in a mix, `store` is the sample's."""
     paths = [tmp_path / name for name in "ab"]

@@ -165,16 +165,6 @@ def test_a_state_is_that_of_what_was_taken(store: Path) -> None:
     assert queue.state_dict() == states[-1]
 
 
-def test_an_epoch_with_nothing_left(store: Path) -> None:
-    """An endless queue that resumes where `drop_last` leaves out the rest of the epoch begins with the next epoch."""
-    batches = Reader(store).batches(16, workers=0, drop_last=True, **SHUFFLED)
-    batches.load_state_dict({**batches.state_dict(), "epoch": 1, "position": 40})
-    with batches.queue() as queue:
-        batch = queue.dequeue()
-    assert batch is not None
-    assert batch["index"].tolist() == [row for rows in order_of(store, 3, 16)[8:9] for row in rows]
-
-
 def test_a_state_that_is_loaded_too_late(store: Path) -> None:
     """A load in the middle of a queue is an error, which says what to do."""
     batches = Reader(store).batches(4, workers=0)

@@ -75,15 +75,6 @@ def test_the_steps_stay_what_they_are(order: Order, start: int) -> None:
     ]
 
 
-def test_no_more_than_memory_has_room_for() -> None:
-    """Of a window that is too large for it, a part is asked for at a time."""
-    disk = Disk()
-    steps = regions(disk, BlockShuffled(SAMPLES, block=100, window=10), most=90)
-    next(steps)
-    ended(steps)
-    assert len(disk.asked) == 2 * 90
-
-
 def test_a_disk_that_stands_still_or_fails_holds_nobody_up() -> None:
     """Steps come, the end too, and afterwards no more is asked for. Errors are left to the worker that reads."""
     disk = Disk()

@@ -178,17 +178,6 @@ def test_one_sample(opened: Opened, server: Server, truth: Pixels) -> None:
 # ---------------------------------------------------------------------------------------------- the cache
 
 
-def test_each_file_is_fetched_once(opened: Opened, server: Server, truth: Pixels) -> None:
-    """Epochs, readers and processes after the first fetch nothing but the manifest."""
-    batches = opened().batches(BATCH, shuffle=True, workers=2)
-    for _ in range(2):
-        assert len(right(batches, truth)) == SAMPLES
-    right(opened().batches(BATCH), truth)
-    assert all(server.asked(name) == 1 for name in server.files if "/shard-" in name)
-    assert server.asked("columns-1") == sum("columns-1" in name for name in server.files)
-    assert server.asked("store.json") == 2
-
-
 def test_manifests_are_asked_for_at_once(folder: Path, tmp_path: Path) -> None:
     """After the first one, which is asked for alone. Those that time out because they were asked for together are asked
     for again, one at a time."""
@@ -337,33 +326,6 @@ def test_what_another_reader_needs_stays(opened: Opened, tmp_path: Path) -> None
         p.name for p in (tmp_path / "cache").rglob("shard-*.npy")
     }
     assert len(rows_of(first)) == SAMPLES - ROWS
-
-
-MANY = """
-import resource, sys
-from pathlib import Path
-from rawpack.disk.manifest import FileRecord
-from rawpack.remote.cache import CacheFolder
-from rawpack.system.user import byte_count
-from rawpack.remote.download import RemoteFile
-from rawpack.remote.fetch import Fetcher
-from rawpack.remote.transfer import Remote
-
-resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-remote, folder = Remote(sys.argv[1], {}, 20.0), sys.argv[2]
-names = [f"{k}.npy" for k in range(150)]
-items = [RemoteFile(remote, ("0" * 32, name), FileRecord(name=name, bytes=1000, xxh3="")) for name in names]
-with Fetcher(CacheFolder(folder, 150_000), 20.0).held(items):
-    print(len(list(Path(folder).rglob("*.npy"))))
-"""
-
-
-def test_hundreds_of_shards_with_few_descriptors(tmp_path: Path) -> None:
-    """150 shards that are needed at once are fetched and kept where 128 files may be open."""
-    with serving() as server:
-        server.files |= {f"store/{k}.npy": bytes(1000) for k in range(150)}
-        ran = run_script(script(tmp_path / "user", MANY), f"{server.url}/store", tmp_path / "cache")
-    assert (ran.out, ran.code) == ("150\n", 0), ran.err
 
 
 # ---------------------------------------------------------------------------------------------- disks
@@ -716,16 +678,6 @@ def test_a_forked_child_reads(server: Server, truth: Pixels, tmp_path: Path) -> 
     arguments = f"{server.url}/bucket/store", tmp_path / "cache", truth[600].sum()
     ran = run_script(script(tmp_path / "user", FORKS), *arguments, options=())
     assert (ran.code, ran.out) == (0, "0\n"), ran.err
-
-
-def test_stats_tell_of_fetching(opened: Opened, server: Server) -> None:
-    """Where a loop waits for the network, the figures and the verdict say so."""
-    server.faults.append(on("shard-", slow(0.3)))
-    batches = opened(1.2).batches(BATCH, workers=2)
-    rows_of(batches)
-    stats = batches.stats()
-    assert 0.3 < stats["fetching_s"] <= stats["waited_s"]
-    assert "fetching from the remote store" in stats["verdict"]
 
 
 # ---------------------------------------------------------------------------------------------- the command

@@ -134,16 +134,3 @@ def test_dropping_every_batch_is_refused(packed: Packed, samples: int, options: 
     with pytest.raises(UsageError, match=f"^drop_last=True leaves out every batch: .*{words}"):
         reader.batches(**options, drop_last=True, workers=0)
     assert list(reader.batches(**options, workers=0))
-
-
-def test_an_epoch_that_becomes_too_short_is_refused(reader: Reader) -> None:
-    """Where the length of an epoch shows when it begins, so does the error; the rest of an epoch that was resumed ends
-    without one."""
-    batches = reader.batches(4, sampler=lambda epoch: range((8, 5, 3)[epoch]), drop_last=True, workers=0)
-    assert [rows_of(batches) for _ in range(2)] == [list(range(8)), list(range(4))]
-    with pytest.raises(UsageError, match="an epoch has 3 samples; pass a batch_size of at most 3"):
-        next(iter(batches))
-    some = reader.select(range(7))
-    resumed = some.batches(4, drop_last=True, workers=0)
-    resumed.load_state_dict({**some.batches(4, workers=0).state_dict(), "position": 4})
-    assert rows_of(resumed) == []
