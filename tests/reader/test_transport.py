@@ -8,9 +8,7 @@ import gc
 import json
 import os
 import random
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,7 @@ from rawpack.remote.wire import Wire
 
 DATA = random.Random(0).randbytes(300_000)
 NAME = "folder/a b.npy"
+RECORD = FileRecord(name=NAME, bytes=len(DATA), xxh3=xxhash.xxh3_64_hexdigest(DATA))
 
 
 @dataclass
@@ -79,33 +78,10 @@ def small_ranges_and_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "_PAUSE_S", 0.01)
 
 
-def fetched(remote: Remote, folder: Path, threads: int = 4, data: bytes = DATA) -> bytes:
-    """What the file is after it was downloaded by several threads."""
-    record = FileRecord(name=NAME, bytes=len(data), xxh3=xxhash.xxh3_64_hexdigest(data))
+def fetched(remote: Remote, folder: Path) -> bytes:
+    """What the file is after it was downloaded, range by range."""
     with (folder / "part").open("w+b", buffering=0) as file:
-        coming, changed = Transfer(remote, NAME, record, file.fileno()), threading.Condition()
-        buffers: list[bytearray] = []
-
-        def is_over() -> bool:
-            return coming.is_whole or coming.is_over
-
-        def take() -> None:
-            while True:
-                with changed:
-                    changed.wait_for(lambda: is_over() or coming.has_range())
-                    if is_over():
-                        return
-                    taken = coming.take()
-                try:
-                    coming.fetch(*taken, buffers)
-                finally:
-                    with changed:
-                        changed.notify_all()
-
-        with ThreadPoolExecutor(threads) as pool:
-            for ended in [pool.submit(take) for _ in range(threads)]:
-                ended.result()
-        assert coming.check()
+        Transfer(remote, NAME, RECORD, file.fileno()).run()
         return (folder / "part").read_bytes()
 
 
@@ -163,7 +139,7 @@ def test_what_is_not_plain_goes_to_the_package(server: Server, counts: Counts, t
     else:
         server.ranges = False
     for _ in range(4):
-        assert fetched(remote, tmp_path, threads=1) == DATA
+        assert fetched(remote, tmp_path) == DATA
     assert counts.package > 0
     assert counts.plain <= (0 if how in ("password", "option") else 3)
 
@@ -267,7 +243,7 @@ def test_a_wrong_region(server: Server, counts: Counts, tmp_path: Path) -> None:
     server.faults.append(is_elsewhere)
     remote = remote_at(server, True, client_kwargs={"region_name": "us-east-1"})
     for _ in range(2):
-        assert fetched(remote, tmp_path, threads=1) == DATA
+        assert fetched(remote, tmp_path) == DATA
     assert counts.package > 0
     assert counts.plain <= 3
 
@@ -300,24 +276,16 @@ def test_connections_are_kept_and_closed(server: Server) -> None:
     assert descriptors() <= before + 2, "the server's own end may take a moment"
 
 
-def test_one_request_until_ranges_are_known(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_request_until_ranges_are_known(server: Server, tmp_path: Path) -> None:
     """A server that answers whole files is not asked for several at once, and once for each file from then on."""
     server.ranges = False
-    remote, real = Remote(f"{server.url}/bucket/store", {}, 6.0), Remote.read_range
-    together, most = 0, 0
-
-    def counted(self: Remote, *args: Any) -> int | bytes:
-        nonlocal together, most
-        together += 1
-        most = max(most, together)
-        try:
-            return real(self, *args)
-        finally:
-            together -= 1
-
-    monkeypatch.setattr(Remote, "read_range", counted)
-    assert fetched(remote, tmp_path) == DATA
-    assert most == 1
+    remote, buffers = Remote(f"{server.url}/bucket/store", {}, 6.0), list[bytearray]()
+    with (tmp_path / "part").open("w+b", buffering=0) as file:
+        transfer = Transfer(remote, NAME, RECORD, file.fileno())
+        taken = transfer.take()
+        assert not transfer.has_range()
+        transfer.fetch(*taken, buffers)
+        assert (transfer.is_whole, transfer.has_range()) == (True, False)
     server.log.clear()
     assert fetched(remote, tmp_path) == DATA
     assert len(server.log) == 1
@@ -325,16 +293,16 @@ def test_one_request_until_ranges_are_known(server: Server, tmp_path: Path, monk
 
 def test_what_is_left_is_the_beginning(server: Server, tmp_path: Path) -> None:
     """Whatever order the ranges come in, the file has its first bytes and no hole; the next download continues it."""
-    record = FileRecord(name=NAME, bytes=len(DATA), xxh3=xxhash.xxh3_64_hexdigest(DATA))
     remote, buffers = Remote(f"{server.url}/bucket/store", {}, 6.0), list[bytearray]()
     with (tmp_path / "part").open("w+b", buffering=0) as file:
-        transfer = Transfer(remote, NAME, record, file.fileno())
+        transfer = Transfer(remote, NAME, RECORD, file.fileno())
         transfer.fetch(*transfer.take(), buffers)  # from now on, ranges are known
+        assert transfer.has_range()
         taken = [transfer.take() for _ in range(4)]
         for start, stop in (taken[2], taken[0], taken[3]):
             transfer.fetch(start, stop, buffers)
         assert (tmp_path / "part").read_bytes() == DATA[:60_000]
         server.log.clear()
-        Transfer(remote, NAME, record, file.fileno()).run()
+        Transfer(remote, NAME, RECORD, file.fileno()).run()
         assert (tmp_path / "part").read_bytes() == DATA
         assert len(server.log) == 8
