@@ -84,20 +84,17 @@ def test_lengths_of_epochs() -> None:
 
 
 def test_samples_are_drawn_uniformly() -> None:
-    """Each sample of a class is equally often at each place of its round: over classes and epochs, and over seeds."""
-    classes, members = 100, 7
-    column = np.repeat(np.arange(classes), members)
-    for kind in ("epochs", "seeds"):
-        counts = np.zeros((members, members))
-        for number in range(20):
-            seed, epoch = (0, number) if kind == "epochs" else (number, 0)
-            came = epoch_of(order_of(Balanced(column), len(column), seed), epoch)
-            by_class = came[np.argsort(column[came], kind="stable")].reshape(classes, members) % members
-            for place in range(members):
-                counts[place] += np.bincount(by_class[:, place], minlength=members)
-        expected = 20 * classes / members
-        chi2, freedom = ((counts - expected) ** 2 / expected).sum(), (members - 1) ** 2
-        assert abs(chi2 - freedom) / math.sqrt(2 * freedom) < WORST
+    """Each sample of a class is equally often at each place of its round, over classes, epochs and seeds."""
+    classes, members, number = 100, 7, 20
+    column, counts = np.repeat(np.arange(classes), members), np.zeros((members, members))
+    for k in range(number):
+        came = epoch_of(order_of(Balanced(column), len(column), seed=k // 2), epoch=k)
+        by_class = came[np.argsort(column[came], kind="stable")].reshape(classes, members) % members
+        for place in range(members):
+            counts[place] += np.bincount(by_class[:, place], minlength=members)
+    expected, freedom = number * classes / members, (members - 1) ** 2
+    chi2 = ((counts - expected) ** 2 / expected).sum()
+    assert abs(chi2 - freedom) / math.sqrt(2 * freedom) < WORST
 
 
 # ---------------------------------------------------------------------------------------------- weighted

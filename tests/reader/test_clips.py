@@ -210,12 +210,10 @@ def test_a_rejected_frame_ends_a_run(chosen: str, tmp_path: Path) -> None:
         assert found == expected_rows(expected, 3, 1, 1)
 
 
-@pytest.mark.parametrize("line", [b"nonsense", b'{"sample": 99999999999999999999}'])
-def test_a_damaged_list_of_rejects_is_refused(line: bytes, tmp_path: Path) -> None:
+def test_a_damaged_list_of_rejects_is_refused(tmp_path: Path) -> None:
     """It says where frames are missing: where it cannot be read, there are no clips, and the error names it."""
     path = pack_frames(Frames([range(20)], bad=[(0, 7)], small=True), tmp_path / "s", max_rejects=1)
-    rejects = path / "rejects.jsonl"
-    rejects.write_bytes(line.ljust(rejects.stat().st_size - 1) + b"\n")
+    (path / "rejects.jsonl").write_bytes(b"nonsense".ljust((path / "rejects.jsonl").stat().st_size - 1) + b"\n")
     with pytest.raises(DamagedStoreError, match=r"rejects\.jsonl"):
         Reader(path).clips(2)
 

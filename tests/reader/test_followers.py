@@ -242,23 +242,20 @@ def test_values_that_do_not_fit_their_boxes_are_rejected(name: str, tmp_path: Pa
     assert ("box 3 of 3" if name == "polygons" else "4 values for 3 boxes") in reject["detail"]
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
+def test_a_manifest_that_contradicts_itself_is_refused(store: Path) -> None:
+    """What follows boxes has the shape for it, and boxes to follow; only numbers are arrays."""
+    text, _ = unseal((store / "store.json").read_bytes(), "x")
+    for name, change in (
         ("polygons", {"shape": [None, 5]}),
         ("polygons", {"follows": "nothing"}),
         ("keypoints", {"mirror": [0, 0]}),
         ("boxes", {"follows": "rows"}),
         ("image", {"array": True}),
-    ],
-)
-def test_a_manifest_that_contradicts_itself_is_refused(name: str, changes: dict[str, Any], store: Path) -> None:
-    """What follows boxes has the dtype and shape for it, and boxes to follow; only numbers are arrays."""
-    text, _ = unseal((store / "store.json").read_bytes(), "x")
-    tree = json.loads(text)
-    tree["fields"][name].update(changes)
-    with pytest.raises(DamagedStoreError):
-        parse(seal(json.dumps(tree, indent=1).encode()), "x")
+    ):
+        tree = json.loads(text)
+        tree["fields"][name].update(change)
+        with pytest.raises(DamagedStoreError):
+            parse(seal(json.dumps(tree, indent=1).encode()), "x")
 
 
 def test_a_polygon_around_or_outside_a_window() -> None:

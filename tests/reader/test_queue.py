@@ -6,7 +6,6 @@ import gc
 import os
 import pickle
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,14 +120,12 @@ def test_close_ends_every_wait(store: Path) -> None:
         if number:
             return queue.dequeue()
         begun.wait(120)
-        time.sleep(0.05)
         threading.Timer(0.3, goes_on.set).start()
         return queue.close()
 
     assert together(4, work) == [None] * 4
-    full = batches.queue(depth=1)
-    wait_until(lambda: full.stats()["ready"] == 1, "the queue is full")
-    full.close()
+    with batches.queue(depth=1) as full:
+        wait_until(lambda: full.stats()["ready"] == 1, "the queue is full")
     assert not queue_threads()
     batches.set_epoch(0)
     assert next(iter(batches))["index"].tolist() == [0, 1, 2, 3]

@@ -126,25 +126,3 @@ def test_a_store_from_the_disk(large: Path, way: str, tells: bool, monkeypatch: 
                 # Not all: where a region was read before the thread came to its end, the rest is not asked for.
                 assert sum(asked) >= 150 * (epoch + 1)
     wait_until(lambda: threading.active_count() <= threads, "no thread is left")
-
-
-@pytest.mark.parametrize("tells", [True, False])
-def test_single_samples_from_the_disk(large: Path, tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their indices, too, the disk is asked for samples that are not in memory, and for all where the system does
-    not tell."""
-    monkeypatch.setattr(Stores, "tells_cached", tells)
-    asked: list[int] = []
-    ask = Stores.readahead
-    monkeypatch.setattr(Stores, "readahead", lambda self, name, rows: (asked.extend(rows), ask(self, name, rows))[1])
-    truth, several = Truth(large), [250, 7, 8, 100, 31, 7]
-    if not drop(sorted(large.glob("shard-*"))):
-        pytest.skip("the page cache keeps the files of this disk")
-    reader = Reader(large)
-    for expected in ([123], [] if tells else [123]):
-        assert truth.holds({name: np.array([value]) for name, value in reader[123].items() if name != "key"})
-        assert asked == expected
-        asked.clear()
-    for expected in (several, [] if tells else several):
-        assert truth.holds({name: value for name, value in reader[several].items() if name != "key"})
-        assert asked == expected
-        asked.clear()

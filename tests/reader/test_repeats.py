@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gc
 import re
-import shutil
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -214,16 +213,6 @@ def test_new_batches_that_are_meant(store: Path, loop: str) -> None:
         for epoch in range(3):
             read(CHOSEN[loop](reader, epoch))
     assert warned == []
-
-
-def test_other_stores(store: Path, tmp_path: Path) -> None:
-    """Another store with as many samples is another one; a copy of the same one is not."""
-    other, copy = numbered_store(tmp_path / "other", SAMPLES, classes=3), shutil.copytree(store, tmp_path / "copy")
-    for second, count in ((other, 0), (copy, 1)):
-        with told() as warned:
-            for path in (store, second):
-                read(Reader(path).batches(BATCH, **SHUFFLED))
-        assert len(warned) == count
 
 
 def test_nothing_is_kept(store: Path) -> None:
