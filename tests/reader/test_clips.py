@@ -23,7 +23,6 @@ from rawpack.transforms import (
     BatchLambda,
     RandomCrop,
     RandomHorizontalFlip,
-    RandomResizedCrop,
     RandomVerticalFlip,
 )
 
@@ -332,18 +331,6 @@ def test_all_frames_of_a_clip_move_together(reader: Reader) -> None:
             whole = np.stack([reader[row]["image"] for row in rows])
             np.testing.assert_array_equal(batch["image"][b], whole[:, y[b], x[b]])
     assert len(ways) > 20
-
-
-def test_two_random_clips_of_the_same_frames_differ(many: Reader, reader: Reader) -> None:
-    """A video that has room for one clip only is augmented anew for each of those drawn of it."""
-    video = reader.select(range(5))
-    options: dict[str, Any] = {"transform": [RandomResizedCrop(9)], "fields": ["image", "store_row"], "workers": 0}
-    batches = video.clips(5, per_video=8).batches(8, **options)
-    (batch,) = batches
-    assert len({rows.tobytes() for rows in batch["store_row"]}) == 1
-    assert len({image.tobytes() for image in batch["image"]}) == 8
-    (again,) = batches
-    assert not np.array_equal(again["image"], batch["image"])
 
 
 def test_frames_of_different_sizes(tmp_path: Path) -> None:

@@ -386,19 +386,6 @@ def torch_says(monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int, init
     monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(**functions, **state))  # type: ignore[arg-type]
 
 
-def test_torch_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An initialized torch.distributed knows better than any variable; one that is not is no answer. A rank that was
-    found stays when the environment was cleared."""
-    environ = {"RANK": "0", "WORLD_SIZE": "2"}
-    torch_says(monkeypatch, 5, 8, initialized=False)
-    assert resolve_rank(Ranks("auto"), environ=environ) == (0, 2)
-    assert resolve_rank(Ranks("auto"), environ={}, known=(1, 2)) == (1, 2)
-    assert resolve_rank(Ranks("auto"), environ={"LOCAL_RANK": "1"}, known=(1, 2)) == (1, 2)
-    torch_says(monkeypatch, 5, 8)
-    for seen in (environ, {}, {"LOCAL_RANK": "1"}):
-        assert resolve_rank(Ranks("auto"), environ=seen, known=(1, 2)) == (5, 8)
-
-
 def read_alone(reader: Reader, **options: Any) -> int:
     """How many samples come."""
     batches = reader.batches(5, workers=0, fields=["label"], **options)

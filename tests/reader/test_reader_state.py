@@ -20,7 +20,7 @@ from reading import WAYS, Truth, placed, rows_of
 from running import FORMATS, Packed
 
 import rawpack_packer
-from rawpack import Balanced, Blocks, DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
+from rawpack import Blocks, DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
 from rawpack.batches import Batches
 from rawpack.store.stores import Stores
 
@@ -303,13 +303,6 @@ def test_a_relative_path(packed: Packed, truth: Truth, monkeypatch: pytest.Monke
 
 
 # ---------------------------------------------------------------------------------------------- samplers
-
-
-@pytest.mark.parametrize("sampler", [None, range(5), Balanced("index")], ids=["none", "range", "balanced"])
-def test_a_batch_larger_than_an_epoch_takes_no_more_memory_than_that(reader: Reader, sampler: Any) -> None:
-    """Whatever the order is, as long as the length of all epochs is known."""
-    (batch,) = reader.batches(1 << 40, sampler=sampler, workers=0)
-    assert len(batch["index"]) == (5 if isinstance(sampler, range) else len(reader))
 
 
 def test_a_sampler_that_has_no_more_epochs_is_an_error(reader: Reader) -> None:

@@ -137,20 +137,15 @@ def test_the_same_batches_as_a_local_store(opened: Opened, folder: Path, truth: 
     assert right(batches, truth) == rows_of(local)
 
 
-def s3(server: Server, cache: Any, **options: Any) -> Reader:
-    """A reader of the store by S3's protocol."""
-    endpoint = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
-    return Reader(options.pop("url", "s3://bucket/store"), cache=cache, storage_options=endpoint)
-
-
 def test_s3(server: Server, truth: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An S3-compatible server is read through s3fs, with its endpoint and credentials from storage_options, also where
     it fails, breaks off and lies for a while."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     server.faults += [on("shard-00001", status(500), 1), on("shard-00002", truncates, 1), on("shard-00003", flips, 1)]
-    batches = s3(server, tmp_path / "cache").batches(BATCH, workers=Workers(2, backend="process"))
-    assert right(batches, truth) == list(range(SAMPLES))
+    endpoint = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
+    reader = Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=endpoint)
+    assert right(reader.batches(BATCH, **WAYS["processes"]), truth) == list(range(SAMPLES))
 
 
 def test_any_other_file_system(folder: Path, truth: Pixels, tmp_path: Path) -> None:
@@ -750,15 +745,6 @@ def test_verify_in_the_cache(server: Server, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- asked wrongly
-
-
-def test_a_bucket_that_is_not_there(server: Server, tmp_path: Path) -> None:
-    """A bucket that does not exist is told from a store that does not, without waiting."""
-    server.buckets = {"bucket"}
-    with pytest.raises(UsageError, match="s3://buckett/store: there is no such bucket"):
-        s3(server, tmp_path / "cache", url="s3://buckett/store")
-    with pytest.raises(StoreError, match="s3://bucket/stor is not a rawpack store"):
-        s3(server, tmp_path / "cache", url="s3://bucket/stor")
 
 
 SIGNED = {"key": "me", "secret": "sesame-open"}

@@ -162,17 +162,6 @@ def test_faults_that_pass(
     assert counts.package == package
 
 
-@pytest.mark.parametrize("s3", [False, True])
-def test_errors_are_those_of_the_package(server: Server, tmp_path: Path, s3: bool) -> None:
-    """What lasts is the error of fsspec's package: forbidden, missing, an error of the server."""
-    remote = remote_at(server, s3)
-    with pytest.raises(FileNotFoundError):
-        remote.read("nothing", lambda data: None)
-    server.faults.append(on(NAME, status(403)))
-    with pytest.raises(StoreError, match=r"may not be read.*credentials"):
-        fetched(remote, tmp_path)
-
-
 def signer(path: str) -> str | None:
     """Whose key signed a request."""
     query = parse_qs(urlsplit(path).query)
