@@ -50,7 +50,7 @@ print(sum(len(batch["index"]) for batch in batches))
 
 
 class Notebook:
-    """A kernel that runs one cell after another, and is shut down with its `with` block, as a notebook that is closed."""
+    """A kernel that runs one cell after another, and is shut down at the end, as a notebook that is closed."""
 
     def __init__(self, folder: Path) -> None:
         self._notebook = nbformat.v4.new_notebook()

@@ -298,6 +298,7 @@ def test_ranks_divide_the_epoch_as_lists_do(
         with pytest.raises(IndexError):
             split.batch(len(batches), position)
         reached = [min(position + step * batch_size * world_size, length) for step in range(1, len(batches) + 1)]
+        assert [split.reached(step, position) for step in range(1, len(batches) + 1)] == reached
         spans = [split.batch(step, position) for step in range(len(batches))]
         assert list(split.spans(position)) == list(zip(spans, reached, strict=True))
 
