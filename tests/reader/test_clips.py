@@ -393,17 +393,9 @@ def test_labels_that_change_come_for_each_frame(tmp_path: Path) -> None:
         Reader(tmp_path / "s").clips(6, per_video=2).select(classes=["run"])
 
 
-def test_keywords_of_loaders_of_clips_are_translated(reader: Reader) -> None:
-    """Who writes torchvision's or PyTorchVideo's keywords is told what to write."""
-    with pytest.raises(TypeError, match="clip_length=8 is frames=8 here; frame_step=2 is stride=2 here"):
-        reader.clips(clip_length=8, frame_step=2)  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match="leave out fps=5: clips count stored frames, which `rawpack pack --fps` chose"):
-        reader.clips(frames=8, fps=5)  # type: ignore[call-overload]
-
-
 def test_what_makes_no_clips_is_refused(reader: Reader, tmp_path: Path) -> None:
-    """A store that does not say which video a frame is of, a field that is in the way, numbers that make no sense, and
-    videos that are all too short: each with its cure."""
+    """A store that does not say which video a frame is of, a field that is in the way, numbers that make no sense,
+    videos that are all too short, and the keywords of other loaders: each with its cure."""
     for name, fields in (("s", {}), ("t", {"video": 0, "frame": 0, "clip": 3})):
         rawpack_packer.pack([{"image": np.zeros((2, 2), np.uint8)} | fields], tmp_path / name, workers=0)
     wrong: list[tuple[Reader, dict[str, Any], str]] = [
@@ -414,10 +406,12 @@ def test_what_makes_no_clips_is_refused(reader: Reader, tmp_path: Path) -> None:
         (reader, {"per_video": 2, "step": 2}, "leave one out"),
         (reader, {"short": "loop"}, "'drop', 'repeat_last', 'wrap'"),
         (reader, {"frames": 65}, "no 65 consecutive frames .* in 6 of 6 videos; .* longest run has 64"),
+        (reader, {"clip_length": 8, "frame_step": 2}, "clip_length=8 is frames=8 here; frame_step=2 is stride=2 here"),
+        (reader, {"fps": 5}, "leave out fps=5: clips count stored frames, which `rawpack pack --fps` chose"),
         (reader.clips(4), {}, "reader of clips already"),
     ]
     for of, asked, words in wrong:
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises((UsageError, TypeError), match=words):
             of.clips(**{"frames": 2} | asked)
     with pytest.raises(UsageError, match="no samples"):
         reader.select([]).clips(4).batches(2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-import tracemalloc
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -160,17 +159,6 @@ def test_any_split_of_positions_gives_the_same(name: str, data: st.DataObject) -
     position = data.draw(st.integers(0, whole.size - 1))
     epoch_of(order, epoch + 1)
     assert order.samples(epoch, position, position + 1).tolist() == [whole[position]]
-
-
-@pytest.mark.parametrize("order", [Sequential(10**15), Shuffled(10**15, 1), BlockShuffled(10**15, 1)])
-def test_memory_does_not_grow_with_the_set(order: Order) -> None:
-    """Any position of a set of 10**15 samples costs at most a few megabytes."""
-    tracemalloc.start()
-    for position in (0, 10**14, 10**15 - 600):
-        assert order.samples(10**6, position, position + 512).size == 512
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 6 * 2**20
 
 
 # How random it is -------------------------------------------------------------------------------------------------

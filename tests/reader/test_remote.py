@@ -513,19 +513,13 @@ def test_trouble_that_stays(opened: Opened, server: Server, fault: str) -> None:
     assert server.url in str(raised.value)
 
 
-def test_a_server_that_is_gone(opened: Opened, server: Server, tmp_path: Path) -> None:
-    """A server that was there and does not come back: an error after the timeout that was asked for."""
-    reader = opened(timeout=0.3)
+def test_a_server_that_restarts(opened: Opened, server: Server, truth: Pixels, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that has answered, and refuses connections, is waited for, up to the timeout that was asked for."""
+    reader, port, failed, refused = opened(), server.http.server_port, attempts.Attempts.failed, list[str]()
+    hurried, once = opened(timeout=0.3), threading.Lock()
     server.stop()
     with pytest.raises(StoreError, match=r"cannot be read, tried for \d+ s: 127.0.0.1:\d+ refuses the connection"):
-        reader[0]
-
-
-def test_a_server_that_restarts(opened: Opened, server: Server, truth: Pixels, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that refuses connections for a while is waited for, once it has answered."""
-    reader, port, failed, refused = opened(), server.http.server_port, attempts.Attempts.failed, list[str]()
-    once = threading.Lock()
-    server.stop()
+        hurried[0]
 
     def restarts(attempts: Any, error: Exception) -> None:
         refused.append(str(error))
