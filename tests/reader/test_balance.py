@@ -11,9 +11,11 @@ from draws import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from reading import WAYS
 
 from rawpack import Balanced, Reader, UsageError, Weighted
 from rawpack.order.base import Order
+from rawpack.transforms import RandomCrop
 
 WORST = 5.0
 """Standard deviations that a statistic may lie from what chance gives: p is 6e-7."""
@@ -152,6 +154,16 @@ def test_weights_even_out_over_epochs() -> None:
 @pytest.fixture(scope="module")
 def labeled(reader: Reader) -> Reader:
     return reader.select(mask=reader.column("label") >= 0)
+
+
+def test_samples_that_repeat_are_transformed_alike_by_all_workers(reader: Reader) -> None:
+    """Random steps do with each sample of a batch that is cut into slices, for several workers, what they do with it
+    in a batch that is made whole."""
+    options: dict[str, Any] = {"sampler": Weighted(np.ones(len(reader)), length=256), "transform": [RandomCrop(40)]}
+    here, threads = (reader.batches(128, **options, **WAYS[way]) for way in ("here", "threads"))
+    for whole, batch in zip(here, threads, strict=True):
+        assert len(np.unique(whole["index"])) < 128
+        assert all(np.array_equal(batch[name], whole[name]) for name in ("index", "image"))
 
 
 def test_balanced_batches(labeled: Reader) -> None:
