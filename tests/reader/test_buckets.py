@@ -253,6 +253,7 @@ def test_what_makes_no_sense_is_refused(reader: Reader, packed: Packed) -> None:
         (reader, [(1, n) for n in range(1, 258)], {}, "Buckets has 257 sizes: pass at most 256"),
         (reader, BUCKETS, {"area": 32}, r'area= is for Buckets\("auto"\): leave it out'),
         (one_size, "auto", {}, r"all images of the store are 48x48.*pass a size as image_size="),
+        (reader, "auto", {"area": 20_000}, "400000000 pixels are too many for one image"),
         (reader.select([]), "auto", {}, "there are no samples"),
         (Reader.mix([(reader, 1), (reader, 2)]), BUCKETS, {}, "a mix decides what is in each batch"),
     ]
