@@ -199,10 +199,11 @@ def test_batches_have_one_size_each(packed: Packed, layout: str, way: str) -> No
 def test_a_transform_comes_after(reader: Reader) -> None:
     """Steps on images and on whole batches work on each size; a crop may bring all sizes to one."""
     labelled = reader.select(mask=reader.column("label") >= 0)
-    for steps, sizes in (
+    cases: list[tuple[list[Any], set[Any]]] = [
         ([transforms.ToCHW(), transforms.CutMix(num_classes=6)], {(3, *size) for size in BUCKETS}),
         ([transforms.RandomCrop(32)], {(32, 32, 3)}),
-    ):
+    ]
+    for steps, sizes in cases:
         batches = labelled.batches(6, transform=steps, image_size=Buckets(BUCKETS), **WAYS["threads"])
         assert {batch["image"].shape[1:] for batch in batches} == sizes
 

@@ -302,6 +302,6 @@ def test_what_cannot_be_is_refused(reader: Reader, stored: Callable[[str], Reade
         with pytest.raises(UsageError, match=words):
             of.clips(**asked)
     with pytest.raises(TypeError, match=r"delta_timestamps=\{'image': \[0\.0\]\} is .*offsets=\{'image': \[0\.0\]\}"):
-        reader.clips(delta_timestamps=now)  # type: ignore[call-overload]
+        reader.clips(delta_timestamps=now)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="cannot be resized, nor be frames of clips"):
         stored("lmdb").clips(offsets=now).batches(4, decode=False)

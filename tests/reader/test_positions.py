@@ -84,7 +84,8 @@ def test_a_reader_has_its_batches_at_their_index(store: Path, kind: str) -> None
     if "mix" not in kind:
         orders += [{"sampler": [len(reader) - 1, 0, 0]}, {"ranks": (1, 2), "shuffle": "block"}]
     for order in orders:
-        for batch in reader.batches(4, **{"workers": 0, "fields": names} | order):
+        options: dict[str, Any] = {"workers": 0, "fields": names} | order
+        for batch in reader.batches(4, **options):
             check(reader, batch)
     everything = reader[:]
     assert everything["index"].tolist() == reader.column("index").tolist() == list(range(len(reader)))

@@ -161,7 +161,7 @@ def test_damage_is_told_of_the_store_that_has_it(paths: list[Path], tmp_path: Pa
     assert is_of("image", reader[MANY - 2]["image"], MANY - 2)
     for asked in (MANY - 1, [0, MANY - 1]):
         with pytest.raises(DamagedStoreError, match="single: image was changed after packing"):
-            reader[asked]  # type: ignore[index]
+            reader[asked]
     with pytest.raises(WorkerError, match=rf"sample {MANY - 1} .*single: image was changed after packing"):
         list(reader.batches(16, workers=0))
 

@@ -326,9 +326,9 @@ def test_arguments_of_the_wrong_kind_name_the_cure(reader: Reader) -> None:
         (lambda: batches.set_epoch(-1), "must be a whole number >= 0"),
         (lambda: select([0], mask=[True] * 75), "takes one of"),
         (lambda: select([75]), "there is no sample 75: the reader has 75"),
-        (lambda: select([1.5]), "whole numbers"),  # type: ignore[list-item]
+        (lambda: select([1.5]), "whole numbers"),
         (lambda: select(mask=[True]), r"mask=\[True\] must contain 75 booleans"),
-        (lambda: select(mask=[1] * 75), r"mask=.* must contain 75 booleans"),  # type: ignore[list-item]
+        (lambda: select(mask=[1] * 75), r"mask=.* must contain 75 booleans"),
         (lambda: select(classes=["none such"]), "there is no class 'none such'"),
         (lambda: select(classes="animals"), r"\['animals'\]"),
     ]
