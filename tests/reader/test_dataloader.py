@@ -140,9 +140,6 @@ def test_only_what_would_go_wrong_is_refused(few: Reader, monkeypatch: pytest.Mo
     assert batches.__class__ is Batches
 
 
-# ---------------------------------------------------------------------------------------------- versions of frameworks
-
-
 @pytest.mark.parametrize(("found", "told"), [("1.15.0", 0), ("1.15.7", 0), ("1.16.0", 1), ("2.0.0", 1)])
 def test_another_version_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, found: str, told: int) -> None:
     """A version that was not tested gives one warning in a process, which names those that were; patch releases of

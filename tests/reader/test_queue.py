@@ -174,16 +174,6 @@ def test_a_state_that_is_loaded_too_late(store: Path) -> None:
             pass
 
 
-def test_stats(store: Path) -> None:
-    """A consumer that comes when the queue is full finds it full. What is before the first batch does not count."""
-    with Reader(store).batches(10, workers=0).queue(depth=4) as queue:
-        assert (queue.stats()["taken"], queue.stats()["mean_fill"], queue.stats()["waited_s"]) == (0, None, 0)
-        for _ in range(10):
-            wait_until(lambda: queue.stats()["ready"] == 4, "the queue is full")
-            queue.dequeue()
-        assert (queue.stats()["taken"], queue.stats()["mean_fill"]) == (10, 4)
-
-
 def test_nonsense_is_refused(store: Path) -> None:
     """Before a thread starts; an endless queue of nothing is an error, not a loop."""
     reader = Reader(store)
