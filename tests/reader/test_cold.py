@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pictures import picture, save
 from reading import WAYS, wait_until, workers_of
 
 import rawpack_packer
 from rawpack import Blocks, Reader
-from rawpack.store.stores import Stores
 from rawpack.transforms import CenterCrop
 from rawpack_packer.tune.system import drop
 
@@ -83,17 +81,10 @@ def cold(disk: Path) -> Cold:
     @cache
     def packed(form: str) -> Path:
         random = np.random.default_rng(0)
-        images = disk / "images"
-        if not images.exists():
-            import cv2
-
-            images.mkdir()
-            for number in range(IMAGES):
-                image = random.integers(0, 256, (SIDE + number % 3, SIDE + number % 5, 3)).astype(np.uint8)
-                # Compressed as little as possible, because that takes time.
-                cv2.imwrite(str(images / f"{number:02}.png"), image, [cv2.IMWRITE_PNG_COMPRESSION, 0])
+        sides = [(SIDE + number % 3, SIDE + number % 5) for number in range(IMAGES)]
+        images = [random.integers(0, 256, (*side, 3)).astype(np.uint8) for side in sides]
         options = {"size": SIDE, "workers": 0, **FORMS[form][0]}
-        rawpack_packer.pack(images, disk / form, **options)
+        rawpack_packer.pack([{"image": image} for image in images], disk / form, **options)
         return disk / form
 
     def get(form: str) -> Path:
@@ -139,62 +130,6 @@ def test_batches_of_a_cold_store(cold: Cold, form: str, way: str, order: str) ->
     rows += [row for batch in iterator for row in batch["index"].tolist()]
     counted = faults() - before + sum(map(faults_of, workers))
     assert sorted(rows) == list(range(IMAGES))
-    assert counted < few(store), f"{counted} faults for {pages(store)} pages"
-
-
-@pytest.mark.parametrize("form", ["memmap", "planes", "compressed keep"])
-def test_single_samples_of_a_cold_store(cold: Cold, form: str) -> None:
-    """One sample after another by its index, or all by a list, waits for few pages too."""
-    for several in (False, True):
-        store = cold(form)
-        before, reader = faults(), Reader(store)
-        samples = reader[list(range(IMAGES))]["image"] if several else [reader[i]["image"] for i in range(IMAGES)]
-        counted = faults() - before
-        assert len(samples) == IMAGES
-        assert counted < few(store), f"{counted} faults for {pages(store)} pages"
-        del reader
-
-
-@pytest.mark.parametrize("form", ["memmap", "lmdb"])
-def test_a_cold_store_of_another_user(cold: Cold, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without workers, few pages are waited for also where the system does not tell what is in memory: of files that
-    the user may not write, it says that all of it is."""
-    monkeypatch.setattr(Stores, "tells_cached", False)
-    monkeypatch.setattr(Stores, "is_cached", lambda library, name, row: True)
-    store = cold(form)
-    before = faults()
-    batches = Reader(store).batches(4, shuffle=False, workers=0, **FORMS[form][1])
-    assert sum(len(batch["index"]) for batch in batches) == IMAGES
-    counted = faults() - before
-    assert counted < few(store), f"{counted} faults for {pages(store)} pages"
-
-
-def test_a_store_that_turns_cold(cold: Cold, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same where the store was in memory when reading began: at most the batch that finds out is read page by
-    page."""
-    monkeypatch.setattr(Stores, "is_cached", lambda library, name, row: True)
-    store = cold("memmap")
-    before = faults()
-    batches = Reader(store).batches(4, shuffle=False, workers=0)
-    assert sum(len(batch["index"]) for batch in batches) == IMAGES
-    counted = faults() - before
-    assert counted < few(store) + 4 * pages(store) // IMAGES, f"{counted} faults for {pages(store)} pages"
-
-
-def test_large_images_after_small_ones(cold: Cold, disk: Path) -> None:
-    """Few pages are waited for also where the first shard has thumbnails only."""
-    cold("keep")  # whose images are appended
-    thumbnails, store = disk / "thumbnails", disk / "after thumbnails"
-    thumbnails.mkdir()
-    for number in range(16):
-        save(thumbnails / f"small-{number:02}.png", picture(20, 24, number))
-    rawpack_packer.pack(thumbnails, store, size="keep", workers=0)
-    rawpack_packer.append(disk / "images", store, workers=0)
-    wait_until(lambda: drop(sorted(store.glob("shard-*"))), "nothing of the store is in memory")
-    before = faults()
-    batches = Reader(store).batches(16, shuffle=False, workers=0, image_size=20)
-    assert sum(len(batch["index"]) for batch in batches) == 16 + IMAGES
-    counted = faults() - before
     assert counted < few(store), f"{counted} faults for {pages(store)} pages"
 
 

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from reading import SOAK
 from simulated_cuda import SimulatedCuda
 
-from rawpack.integrations.cuda import Copied, CudaCopies, TorchRuntime
-from rawpack.workers.slots import SlotField, SlotLayout, SlotPool, slot_of
+from rawpack.integrations.cuda import Copied, CudaCopies
+from rawpack.workers.slots import SlotField, SlotLayout, SlotPool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the simulation looks at /proc/self/maps")
 LAYOUT = SlotLayout([SlotField("image", "uint8", (3, 5)), SlotField("label", "int64", ())], 4)
@@ -134,68 +134,3 @@ def test_what_is_not_registered_goes_through_other_memory(how: str) -> None:
         assert right(copies.finish(copied), number)
     assert len(asked) == (1 if how == "refused" else 0)
     assert copies.counts == {"registered_slots": 0, "staged_batches": 5}
-
-
-def test_slots_are_found_by_any_array_over_them() -> None:
-    """Views of views lead to the slot; arrays of their own lead nowhere."""
-    pool = SlotPool(LAYOUT, 1)
-    slot = pool.acquire()
-    batch = pool.hand_over(slot, 4)
-    assert slot_of(batch["image"]) is slot
-    assert slot_of(batch["image"][1:].reshape(-1)[3:].view(np.int8)) is slot
-    assert slot_of(batch["image"].copy()) is None
-
-
-# ---------------------------------------------------------------------------------------------- torch's part
-
-
-class Recorded:
-    """Stands for a part of torch: notes what is called, in one list for all parts."""
-
-    def __init__(self, calls: list[str], name: str, results: dict[str, Any]) -> None:
-        self._calls, self._name, self._results = calls, name, results
-
-    def __getattr__(self, name: str) -> Recorded:
-        return Recorded(self._calls, f"{self._name}.{name}".strip("."), self._results)
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        self._calls.append(self._name)
-        result = self._results.get(self._name, self)
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-@pytest.mark.parametrize("code", [0, 712])
-def test_the_code_of_a_registration_is_looked_at(code: int) -> None:
-    """Refused: the error that CUDA keeps is raised in a launch of ours and dropped there, not in one of the user's."""
-    calls = list[str]()
-    results = {"torch.cuda.cudart.cudaHostRegister": code, "torch.ones.add_": RuntimeError("CUDA error: 712")}
-    runtime = TorchRuntime(Recorded(calls, "torch", results), "cuda:0")
-    assert runtime.register(4096, 8192) is (code == 0)
-    assert ("torch.ones.add_" in calls) is (code != 0)
-
-
-def test_torch_is_asked_for_what_the_device_needs() -> None:
-    """What is not registered is page-locked by torch; the host waits for nothing; a batch waits for its own event, and
-    its tensors are recorded on the stream that uses them."""
-    calls = list[str]()
-    runtime = TorchRuntime(Recorded(calls, "torch", {}), "cuda:0")
-    tensor = runtime.copy(np.zeros(3), registered=False)
-    assert calls[-2:] == ["torch.from_numpy.pin_memory", "torch.from_numpy.pin_memory.to"]
-    runtime.copy(np.zeros(3), registered=True)
-    assert calls[-2:] == ["torch.from_numpy", "torch.from_numpy.to"]
-    runtime.hand_over({"image": tensor}, runtime.record())
-    assert calls[-4:] == [
-        "torch.cuda.Stream.record_event",
-        "torch.cuda.current_stream",
-        "torch.cuda.current_stream.wait_event",
-        "torch.from_numpy.pin_memory.to.record_stream",
-    ]
-    assert not [name for name in calls if "synchronize" in name]

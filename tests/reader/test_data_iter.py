@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from clip_frames import Frames, pack_frames
 from pictures import picture
 from reading import WAYS
 from trained import numbered_store
@@ -21,7 +21,7 @@ from ways import way
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack.transforms import BatchLambda, Normalize, ToCHW
+from rawpack.transforms import Normalize, ToCHW
 
 SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
 
@@ -96,22 +96,9 @@ def test_values_and_padding(store: Path) -> None:
     assert len(list(given)) == len(given) == 3
 
 
-@pytest.mark.parametrize(("samples", "size", "pads"), [(3, 8, [5]), (1, 4, [3]), (8, 4, [0, 0]), (5, 4, [0, 3])])
-def test_few_samples(store: Path, samples: int, size: int, pads: list[int]) -> None:
-    """Where an epoch has fewer samples than a batch, all of them come again and again."""
-    given = Reader(store).select(range(samples)).batches(size, workers=0).data_iter()
-    batches = list(given)
-    assert [batch.pad for batch in batches] == pads
-    rows = [row for batch in batches for row in batch.index.tolist()]
-    assert rows == [i % samples for i in range(len(rows))]
-    if samples >= size:
-        dropped = Reader(store).select(range(samples)).batches(size, workers=0, drop_last=True).data_iter()
-        assert [batch.pad for batch in dropped] == [0] * (samples // size)
-
-
-@pytest.mark.parametrize(("samples", "size", "ranks"), [(21, 4, 2), (21, 5, 4), (2, 3, 5), (15, 4, 2)])
+@pytest.mark.parametrize(("samples", "size", "ranks"), [(3, 8, 1), (21, 4, 2), (21, 5, 4), (2, 3, 5)])
 def test_ranks_that_are_filled_up(store: Path, samples: int, size: int, ranks: int) -> None:
-    """Ranks get equally many batches, some with samples of the start of the epoch again. `pad` counts these too:
+    """Ranks get equally many batches, some with samples of the start of the epoch again and again. `pad` counts these:
     without them, all ranks together have each sample once."""
     rows = list[int]()
     for rank in range(ranks):
@@ -124,23 +111,14 @@ def test_ranks_that_are_filled_up(store: Path, samples: int, size: int, ranks: i
 def test_place_and_descriptions(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`place` gets each array, and says the dtype; descriptions are pairs with dtype and layout, of MXNet's own class
     where it is imported."""
-
-    def place(array: Any) -> Any:
-        return np.array(array, np.float32)
-
     batches = Reader(store).batches(8, workers=0)
-    given = batches.data_iter(place=place)
-    for described, layout in ((given.provide_data, "NCHW"), (given.provide_label, "N")):
-        ((name, shape),) = described
-        assert (described[0].name, described[0].shape) == (name, shape)
-        assert (described[0].dtype, described[0].layout) == (np.float32, layout)
+    given = batches.data_iter(place=lambda array: np.array(array, np.float32))
+    ((name, shape),) = given.provide_data
+    (described,) = given.provide_data
+    assert (described.name, described.shape, described.dtype, described.layout) == (name, shape, np.float32, "NCHW")
     assert given.next().data[0].dtype == np.float32
-    assert batches.data_iter().provide_data[0].dtype == np.uint8
-
-    def own(*values: Any) -> Any:
-        return ("mxnet's own", *values)
-
-    monkeypatch.setitem(__import__("sys").modules, "mxnet", SimpleNamespace(io=SimpleNamespace(DataDesc=own)))
+    io = SimpleNamespace(DataDesc=lambda *values: ("mxnet's own", *values))
+    monkeypatch.setitem(sys.modules, "mxnet", SimpleNamespace(io=io))  # type: ignore[arg-type]
     assert batches.data_iter().provide_label == [("mxnet's own", "softmax_label", (8,), np.int64, "N")]
 
 
@@ -152,13 +130,8 @@ def test_several_fields(tmp_path: Path) -> None:
     ]
     rawpack_packer.pack(samples, tmp_path / "s", fields={"boxes": "float32[?,5]"}, workers=0, format="memmap")
     reader = Reader(tmp_path / "s")
-    batches = reader.batches(
-        4,
-        fields=["image", "pose", "boxes"],
-        ragged=np.int64(3),  # type: ignore[arg-type]  # as max() of numpy gives it
-        transform=[Normalize((0.5,) * 3, (0.2,) * 3), ToCHW()],
-        workers=0,
-    )
+    steps = [Normalize((0.5,) * 3, (0.2,) * 3), ToCHW()]
+    batches = reader.batches(4, fields=["image", "pose", "boxes"], ragged=3, transform=steps, workers=0)
     given = batches.data_iter({"picture": "image", "pose": "pose"}, {"boxes": "boxes", "count": "boxes.length"})
     assert [(d.name, d.shape, d.layout) for d in (*given.provide_data, *given.provide_label)] == [
         ("picture", (4, 3, 20, 24), "NCHW"), ("pose", (4, 4), "NC"), ("boxes", (4, 3, 5), "NCH"), ("count", (4,), "N")
@@ -166,7 +139,6 @@ def test_several_fields(tmp_path: Path) -> None:
     last = list(given)[-1]
     assert last.pad == 1
     assert [array.shape for array in (*last.data, *last.label)] == [(4, 3, 20, 24), (4, 4), (4, 3, 5), (4,)]
-    assert batches.data_iter(label=None).provide_label == []
     for data, label, words in (
         ("picture", None, "no field 'picture' in a batch, only image, pose, index, boxes, boxes.length"),
         ("image", "key", r"no field 'key' .*; the store has it: pass fields=\['image', 'pose', 'boxes', 'key'\] to"),
@@ -178,32 +150,6 @@ def test_several_fields(tmp_path: Path) -> None:
         reader.batches(4, fields=["image", "boxes"]).data_iter(label="boxes")
 
 
-def test_images_of_a_function(store: Path) -> None:
-    """A function of a whole batch that changes the dtype, or the size, of images still makes images: their channels
-    come first. What it turned itself stays as it is."""
-    given = np.stack([Reader(store)[i]["image"] for i in range(4)])
-    functions: list[tuple[Any, tuple[int, ...]]] = [
-        (lambda batch: {"image": np.float32(batch["image"])}, (8, 8, 3)),
-        (lambda batch: {"image": np.float32(batch["image"][:, :4])}, (4, 8, 3)),
-        (lambda batch: {"image": np.float32(batch["image"][:, :4].transpose(0, 3, 1, 2))}, (3, 4, 8)),
-    ]
-    for function, shape in functions:
-        step = BatchLambda(function, makes={"image": (shape, np.float32)})
-        batch = next(Reader(store).batches(4, transform=[step], workers=0).data_iter())
-        np.testing.assert_array_equal(batch.data[0], given[:, : batch.data[0].shape[2]].transpose(0, 3, 1, 2))
-
-
-def test_clips(tmp_path: Path) -> None:
-    """Channels come after the frames."""
-    clips = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "s", "memmap")).clips(3)
-    given = clips.batches(4, workers=0).data_iter(label="mask")
-    assert [(d.shape, d.layout) for d in (*given.provide_data, *given.provide_label)] == [
-        ((4, 3, 3, 12, 16), "NTCHW"), ((4, 3, 1, 12, 16), "NTCHW")
-    ]  # fmt: skip
-    expected = next(iter(clips.batches(4, workers=0)))["image"]
-    np.testing.assert_array_equal(given.next().data[0], np.moveaxis(expected, -1, -3))
-
-
 @way(
     "MXNet",
     "`data.state_dict()`",
@@ -212,13 +158,11 @@ def test_clips(tmp_path: Path) -> None:
 def test_states(store: Path) -> None:
     """Of the batch that was trained on, although the loop has taken the next one; epochs follow each other."""
     orders = epochs_of(store, 2)
-    given = Reader(store).batches(8, **SHUFFLED, workers=0).data_iter()
-    first = next(given)
-    second = next(given)
+    given, again = (Reader(store).batches(8, **SHUFFLED, workers=0).data_iter() for _ in range(2))
+    first, second = next(given), next(given)
     states = given.state_dict(after=first), given.state_dict(after=second), given.state_dict()
     assert states[1] == states[2]
     last = next(given)
-    again = Reader(store).batches(8, **SHUFFLED, workers=0).data_iter()
     for state, start in ((states[0], 8), (states[1], 16)):
         again.load_state_dict(state)
         assert [row for batch in again for row in batch.index.tolist()[: 8 - batch.pad]] == orders[0][start:]
@@ -228,7 +172,6 @@ def test_states(store: Path) -> None:
     assert next(again).index.tolist() == orders[1][:8]
     again.set_epoch(0)
     assert next(again).index.tolist() == orders[0][:8]
-    assert again.stats()["samples"] > 21
     with pytest.raises(UsageError, match="pickle the reader"):
         pickle.dumps(again)
 

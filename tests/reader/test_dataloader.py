@@ -1,10 +1,12 @@
-"""Batches in torch's DataLoader, and ranks that come from torch: each sample once, never silently more.
+"""Batches in torch's DataLoader, and ranks that come from torch: each sample once, never silently more. Frameworks of
+untested versions.
 
 Modules are put in torch's place; `tests/trainers/test_dataloader_workers.py` has torch's own DataLoader."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +16,7 @@ from reading import WAYS, rows_of
 
 from rawpack import Batches, Reader, UsageError
 from rawpack.epoch.misuse import TABLE
+from rawpack.integrations import versions
 from rawpack.order import launcher
 
 SAMPLES, BATCH = 23, 4
@@ -135,3 +138,18 @@ def test_only_what_would_go_wrong_is_refused(few: Reader, monkeypatch: pytest.Mo
         run_in(module, "call()", inner | names)
     assert isinstance(batches, Batches)
     assert batches.__class__ is Batches
+
+
+@pytest.mark.parametrize(("found", "told"), [("1.15.0", 0), ("1.15.7", 0), ("1.16.0", 1), ("2.0.0", 1)])
+def test_another_version_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, found: str, told: int) -> None:
+    """A version that was not tested gives one warning in a process, which names those that were; patch releases of
+    these give none."""
+    monkeypatch.setattr(versions, "version", lambda name: found)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            versions.warn_if_untested("accelerate")
+    assert len(caught) == told
+    for warning in caught:
+        assert f"accelerate {found} has not been tested with rawpack, only 1.15.0" in str(warning.message)
+        assert "pip install accelerate==1.15.0" in str(warning.message)

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading import WAYS, gone, rows_of, wait_until, workers_of
+from reading import WAYS
 from trained import numbered_store
 
-from rawpack import Ranks, Reader, UsageError, WorkerError, Workers
+from rawpack import Ranks, Reader
 from rawpack.integrations.adapter import inputs_and_labels
 from rawpack.integrations.keras import KerasBatches
-from rawpack.transforms import BatchLambda
 
 SAMPLES, BATCH = 43, 5
 SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
@@ -101,44 +100,3 @@ def test_it_begins_with_the_epoch_that_comes_next(store: Path) -> None:
     assert [batch["number"].tolist() for batch in islice(forever, 5)] == expected[9:14]
     batches.set_epoch(4)
     assert [batch["number"].tolist() for batch in islice(forever, 13)] == [*expected[14:18], *expected[36:45]]
-
-
-def test_workers_are_kept_and_given_back(store: Path) -> None:
-    """The same workers serve all epochs; they end with the batches, whose end is an error of whoever goes on."""
-    batches = Reader(store).batches(BATCH, workers=Workers(2, backend="process"))
-    forever = batches.forever()
-    next(forever)
-    started = workers_of(forever.gi_yieldfrom)
-    rows = [len(batch["index"]) for batch in islice(forever, 30)]
-    assert (workers_of(forever.gi_yieldfrom), min(rows)) == (started, 3)
-    forever.close()
-    assert next(batches.forever())["index"].tolist() == list(range(5))
-    batches.close()
-    with pytest.raises(UsageError, match="these batches were closed"):
-        next(batches.forever())
-    wait_until(lambda: all(map(gone, started)), "workers end")
-
-
-def test_errors_end_it(store: Path) -> None:
-    """What a step raises comes in its place, and no other batch after it."""
-
-    def fails(batch: dict[str, Any]) -> dict[str, Any]:
-        if 12 in batch["index"]:
-            raise RuntimeError("no such luck")
-        return {}
-
-    forever = Reader(store).batches(BATCH, workers=0, transform=[BatchLambda(fails)]).forever()
-    assert rows_of(islice(forever, 2)) == [*range(10)]
-    with pytest.raises(WorkerError, match="no such luck"):
-        next(forever)
-    assert next(forever, None) is None
-
-
-def test_an_epoch_without_batches_is_an_error(store: Path) -> None:
-    """Where this rank has none in any epoch, a loop would never come back."""
-    batches = Reader(store).select(range(2)).batches(2, workers=0, ranks=Ranks(2, 3, last="keep"))
-    assert len(batches) == 0
-    with pytest.raises(UsageError, match="epoch 0 has no batches for this rank"):
-        next(batches.forever())
-    with pytest.raises(UsageError, match="epoch 1 has no batches for this rank"):
-        next(batches.data_iter().forever())

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +24,14 @@ from rawpack import Reader, Workers
 reader = Reader({store!r})
 """
 READ = """
-batches = reader.batches(6, shuffle=True, workers=Workers(2, backend="process"))
+batches = reader.batches(6, sampler=lambda epoch: range(75), workers=Workers(2, backend="process"))
 kept = list(batches)
 print(sorted(row for batch in kept for row in batch["index"].tolist()) == list(range(len(reader))))
 """
-SAMPLER = """
-some = reader.batches(2, sampler=lambda epoch: [epoch, 7, 7], workers=Workers(2, backend="process"))
-print([batch["index"].tolist() for batch in some for _ in range(2)])
-"""
-PRELOAD = """
-loaded = Reader({store!r}, preload=True)
-print(sum(len(batch["index"]) for batch in loaded.batches(6, workers=Workers(2, backend="process"))))
-"""
 FORGET = """
-import gc
-del batches, kept, some, loaded
+import gc, psutil
+del batches, kept
 gc.collect()
-import psutil
 print(psutil.Process().children())
 """
 ENDLESS = """
@@ -63,33 +50,22 @@ print(sum(len(batch["index"]) for batch in batches))
 
 
 class Notebook:
-    """A kernel that runs one cell after another."""
+    """A kernel that runs one cell after another, and is shut down at the end, as a notebook that is closed."""
 
     def __init__(self, folder: Path) -> None:
         self._notebook = nbformat.v4.new_notebook()
+        place = {"metadata": {"path": folder}}
         self._client = nbclient.NotebookClient(
-            self._notebook,
-            timeout=200,
-            kernel_name="python3",
-            allow_errors=True,
-            resources={"metadata": {"path": folder}},
+            self._notebook, timeout=200, kernel_name="python3", allow_errors=True, resources=place
         )
         self._kernel = self._client.setup_kernel(env=environment())
-        self._up = False
 
     def __enter__(self) -> Notebook:
         self._kernel.__enter__()
-        self._up = True
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self.shut_down()
-
-    def shut_down(self) -> None:
-        """What "restart" and closing the notebook begin with."""
-        if self._up:
-            self._up = False
-            self._kernel.__exit__(None, None, None)
+        self._kernel.__exit__(None, None, None)
 
     def run(self, code: str) -> list[Any]:
         """What a cell puts out."""
@@ -124,49 +100,17 @@ def text(outputs: list[Any], stream: str) -> str:
     return "".join(one["text"] for one in outputs if one["output_type"] == "stream" and one["name"] == stream)
 
 
-@pytest.fixture(scope="module")
-def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    """One kernel for all tests, the last of which shuts it down."""
-    with Notebook(tmp_path_factory.mktemp("notebook")) as started:
-        yield started
-
-
-def test_the_viewer_in_a_cell(notebook: Notebook, store: Path) -> None:
-    """`rawpack.view(reader)` shows samples in the cell, and its server answers while the kernel works on."""
-    (shown,) = notebook.run(f"import rawpack; page = rawpack.view(rawpack.Reader({str(store)!r})); page")
-    html = shown["data"]["text/html"]
-    assert html.count("<img ") == 24
-    (link,) = re.findall(r'href="(http://127[^"]+token=[^"]+)"', html)
-    with pytest.raises(urllib.error.HTTPError, match="403"):  # no cookies are kept here
-        urllib.request.urlopen(link, timeout=60)
-    notebook.run("page.close()")
-    with pytest.raises(urllib.error.URLError, match="refused"):
-        urllib.request.urlopen(link, timeout=60)
-
-
-def test_cells(notebook: Notebook, store: Path) -> None:
-    """Cells read with worker processes, by a lambda of theirs, and preload; they put out what they print and nothing
-    else, and what is deleted is gone."""
-    for code, out in (
-        (OPEN, ""),
-        (READ, "True\n"),
-        (SAMPLER, "[[0, 7], [0, 7], [7], [7]]\n"),
-        (PRELOAD, "75\n"),
-        (FORGET, "[]\n"),
-    ):
-        outputs = notebook.run(code.replace("{store!r}", repr(str(store))))
-        assert [one["output_type"] for one in outputs] in ([], ["stream"]), outputs
-        assert text(outputs, "stdout") == out
-
-
-def test_an_interrupted_cell(notebook: Notebook, store: Path) -> None:
-    """The stop button ends a cell by one KeyboardInterrupt; the next cell reads on, and no worker outlives the
-    kernel."""
-    notebook.run(OPEN.format(store=str(store)))
-    outputs = notebook.run_until("workers", ENDLESS)
-    assert [one["ename"] for one in outputs if one["output_type"] == "error"] == ["KeyboardInterrupt"]
-    assert text(outputs, "stderr") == ""
-    workers = [int(pid) for pid in text(outputs, "stdout").split()[1:]]
-    assert text(notebook.run(AGAIN), "stdout") == "75\n"
-    notebook.shut_down()
+def test_cells(store: Path, tmp_path: Path) -> None:
+    """Cells read with worker processes, put out what they print and nothing else, and what is deleted is gone. The stop
+    button ends a cell by one KeyboardInterrupt; the next cell reads on, and no worker outlives the kernel."""
+    with Notebook(tmp_path) as notebook:
+        for code, out in ((OPEN.format(store=str(store)), ""), (READ, "True\n"), (FORGET, "[]\n")):
+            outputs = notebook.run(code)
+            assert [one["output_type"] for one in outputs] in ([], ["stream"]), outputs
+            assert text(outputs, "stdout") == out
+        outputs = notebook.run_until("workers", ENDLESS)
+        assert [one["ename"] for one in outputs if one["output_type"] == "error"] == ["KeyboardInterrupt"]
+        assert text(outputs, "stderr") == ""
+        workers = [int(pid) for pid in text(outputs, "stdout").split()[1:]]
+        assert text(notebook.run(AGAIN), "stdout") == "75\n"
     wait_until(lambda: all(map(gone, workers)), "the workers have ended with their kernel")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reading import WAYS, Truth, rows_of, wait_until, workers_of
+from reading import WAYS, Truth, rows_of, wait_until
 from running import Packed
 
-from rawpack import RawpackError, Reader, WorkerError, Workers
+from rawpack import Reader, WorkerError, Workers
 from rawpack.epoch.making import IN_FLIGHT
-from rawpack.workers.slots import SlotPool
 
 BATCH = 5
 CREWS = [way for way in WAYS if way != "here"]
@@ -59,7 +56,6 @@ def test_it_is_begun_before_it_is_asked_for(reader: Reader, tmp_path: Path) -> N
         rows_of(batches)
         made = epoch * len(reader) + (IN_FLIGHT + 1) * BATCH
         wait_until(lambda made=made: count.samples == made, "the next epoch is begun")
-    assert count.samples == made
 
 
 @pytest.mark.parametrize("way", CREWS)
@@ -131,34 +127,3 @@ def test_what_fails_in_it_is_told_in_it(reader: Reader, tmp_path: Path, dies: bo
         assert rows == alone(reader, 0)
         with pytest.raises(WorkerError, match="died" if dies else "told to fail"):
             rows_of(batches)
-
-
-@pytest.mark.parametrize("way", CREWS)
-def test_without_memory_for_it_nothing_is_lost(reader: Reader, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """Where a slot for its second batch cannot be had, it begins with the first, and goes on with the second."""
-    batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
-    acquire, calls = SlotPool.acquire, [0]
-
-    def fails_once(slot_pool: SlotPool) -> Any:
-        calls[0] += 1
-        if calls[0] == len(batches) + 2:
-            raise RawpackError("no memory")
-        return acquire(slot_pool)
-
-    monkeypatch.setattr(SlotPool, "acquire", fails_once)
-    assert [rows_of(batches) for _ in range(3)] == [alone(reader, epoch) for epoch in range(3)]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL and /proc")
-def test_workers_that_die_between_two_epochs(reader: Reader) -> None:
-    """What they had begun is made again by others."""
-    batches = reader.batches(BATCH, shuffle=True, **WAYS["processes"])
-    epoch = iter(batches)
-    next(epoch)
-    workers = workers_of(epoch)
-    rows_of(epoch)
-    del epoch
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
-    with pytest.warns(RuntimeWarning, match="a worker died"):
-        assert rows_of(batches) == alone(reader, 1)

@@ -4,7 +4,7 @@ out by numpy over the columns."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from store_server import serving
 
 import rawpack_packer
 from rawpack import Cache, Reader, UsageError
-from rawpack.transforms import RandomCrop, RandomHorizontalFlip
+from rawpack.transforms import RandomCrop
 
 FPS = 10
 LENGTHS = (5, 40, 17, 1, 30)
@@ -57,14 +57,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Reader]:
     def get(form: str) -> Reader:
         episodes = Episodes([range(length) for length in LENGTHS], fps=FPS)
         path = tmp_path_factory.mktemp("episodes") / "s"
-        rawpack_packer.pack(
-            episodes,
-            path,
-            format=form,
-            workers=0,
-            shard_size=1,
-            fields=FIELDS | {"wrist": "image"},  # type: ignore[arg-type]
-        )
+        fields: Any = FIELDS | {"wrist": "image"}
+        rawpack_packer.pack(episodes, path, format=form, workers=0, shard_size=1, fields=fields)
         return Reader(path)
 
     return get
@@ -139,22 +133,11 @@ def test_never_across_an_end(reader: Reader, data: st.DataObject) -> None:
             assert pad == (nearest != anchor + step)
 
 
-def test_a_rejected_frame_ends_a_stretch(tmp_path: Path) -> None:
-    """What would be beyond a frame that could not be packed is padding, not a frame of another time."""
-    frames = Frames([range(9), range(5)], bad=[(0, 4)], fps=FPS, small=True)
-    rawpack_packer.pack(frames, tmp_path / "s", workers=0, max_rejects=1)
-    (batch,) = Reader(tmp_path / "s").clips(offsets={"frame": [0.1, -0.2]}).batches(20, workers=0)
-    assert batch["frame"][:8, 0].tolist() == [1, 2, 3, 3, 6, 7, 8, 8]
-    assert batch["frame"][:8, 1].tolist() == [0, 0, 0, 1, 5, 5, 5, 6]
-    assert batch["frame_is_pad"][:8, 0].tolist() == [False, False, False, True, False, False, False, True]
-
-
-def test_several_stores_and_mixes(reader: Reader, tmp_path: Path) -> None:
+def test_several_stores_and_mixes(tmp_path: Path) -> None:
     """No frame is taken from another store, whatever the episodes' numbers; in a mix, `store` is the sample's."""
-    paths = []
-    for name in "ab":
-        rawpack_packer.pack(Frames([range(9)], fps=FPS, small=True), tmp_path / name, workers=0)
-        paths.append(tmp_path / name)
+    paths = [tmp_path / name for name in "ab"]
+    for path in paths:
+        rawpack_packer.pack(Frames([range(9)], fps=FPS, small=True), path, workers=0)
     asked = {"frame": [-0.1, 0.1]}
     expected = [[max(0, k - 1), min(8, k + 1)] for k in range(9)]
     (batch,) = Reader(paths).clips(offsets=asked).batches(20, workers=0)
@@ -193,47 +176,21 @@ def test_samples_and_columns(reader: Reader) -> None:
     """`samples[i]`, slices and columns have what a batch has; texts and boxes come as lists of one for each frame."""
     offsets = OFFSETS | {"caption": [-0.1, 0.1], "boxes": [0.1]}
     samples = reader.clips(offsets=offsets)
-    assert "2 frames of image, 3 frames of wrist" in repr(samples)
     (batch,) = samples.batches(COUNT, fields=[*samples.fields], workers=0)
-    assert len(samples) == COUNT
+    some = samples[[3, 60]]
     for at in (0, 44, -1):
         one = samples[at]
-        assert one.keys() == batch.keys()
+        assert one.keys() == batch.keys() == some.keys()
         for name, value in one.items():
             np.testing.assert_equal(value, batch[name][at])
-    some = samples[[3, 60]]
-    assert some.keys() == batch.keys()
     for name, values in some.items():
         np.testing.assert_equal(values, [batch[name][3], batch[name][60]])
     for name in ("action", "frame", "caption", "state"):
         np.testing.assert_equal(samples.column(name), batch[name])
-    assert samples.fields["wrist"].shape == (3, HEIGHT, WIDTH, 3)
     assert samples[5]["caption"] == ["1/0", "1/1"]
-    assert [one["action"].shape for one in samples.__getitems__([1, 2])] == [(16, 2)] * 2
     padded = next(iter(samples.batches(4, fields=["boxes"], ragged="pad", workers=0)))
     assert padded["boxes"].shape == (4, 1, 3, 4)
     assert padded["boxes.length"].tolist() == [[1], [2], [3], [0]]
-
-
-# ---------------------------------------------------------------------------------------------- the same, however
-
-
-def test_all_frames_of_a_sample_move_together(reader: Reader) -> None:
-    """One crop and one flip for all frames of all cameras and masks of a sample, another for each sample: the mask says
-    where each pixel came from."""
-    transform = [RandomCrop((8, 11)), RandomHorizontalFlip(), RandomCrop(4)]
-    ways, asked = set(), {**OFFSETS, "mask": [0.0, 0.1]}
-    whole = {name: np.stack([reader[row][name] for row in range(COUNT)]) for name in ("image", "wrist", "frame")}
-    for batch in reader.clips(offsets=asked).batches(5, shuffle=True, transform=transform, **WAYS["threads"]):
-        found = by_rule(reader, asked, batch["index"])
-        came_from = (batch["mask"][..., 0].astype(int) - whole["frame"][found["mask"][0]][..., None, None]) % 256
-        assert (came_from == came_from[:, :1]).all()
-        ways |= {one[0].tobytes() for one in came_from}
-        y, x = np.divmod(came_from[:, 0], WIDTH)
-        for name in ("image", "wrist"):
-            for b, rows in enumerate(found[name][0]):
-                np.testing.assert_array_equal(batch[name][b], whole[name][rows][:, y[b], x[b]])
-    assert len(ways) > 20
 
 
 def test_boxes_move_with_their_frames(tmp_path: Path) -> None:
@@ -262,24 +219,22 @@ def test_boxes_move_with_their_frames(tmp_path: Path) -> None:
     assert len(seen) > 10
 
 
-@pytest.mark.parametrize("before", [0.0, -0.1])
-def test_boxes_of_a_frame_of_another_size_are_refused(tmp_path: Path, before: float) -> None:
+def test_boxes_of_a_frame_of_another_size_are_refused(tmp_path: Path) -> None:
     """What was drawn for an image of one size does not move the boxes of one of another."""
-    samples = [
-        {
-            "image": np.zeros((20 + 20 * k, 30, 3), np.uint8), "boxes": np.array([[3, 4, 9, 11, 0]], np.float32),
-            "video": 0, "frame": k, "pts_seconds": k / FPS,
-        }
-        for k in range(2)
-    ]  # fmt: skip
+    images = [np.zeros((20 + 20 * k, 30, 3), np.uint8) for k in range(2)]
+    common = {"boxes": np.array([[3, 4, 9, 11, 0]], np.float32), "video": 0}
+    samples = [common | {"image": image, "frame": k, "pts_seconds": k / FPS} for k, image in enumerate(images)]
     rawpack_packer.pack(samples, tmp_path / "s", workers=0, size="keep", fields={"boxes": "xyxy"})
-    clips = Reader(tmp_path / "s").clips(offsets={"boxes": [before]})
-    batches = clips.batches(1, fields=["image", "boxes"], transform=[RandomCrop(8)])
-    if not before:
-        assert [len(batch["boxes"][0]) for batch in batches] == [1, 1]
-        return
-    with pytest.raises(UsageError, match=r"boxes of sample 0 .* 20x30, and its batch shows one of 40x30.*--size"):
-        list(batches)
+    for offset in (0.0, -0.1):
+        clips = Reader(tmp_path / "s").clips(offsets={"boxes": [offset]})
+        batches = clips.batches(1, fields=["image", "boxes"], transform=[RandomCrop(8)])
+        if offset:
+            with pytest.raises(
+                UsageError, match=r"boxes of sample 0 .* 20x30, and its batch shows one of 40x30.*--size"
+            ):
+                list(batches)
+        else:
+            assert [len(batch["boxes"][0]) for batch in batches] == [1, 1]
 
 
 # ---------------------------------------------------------------------------------------------- times
@@ -334,26 +289,19 @@ def test_what_cannot_be_is_refused(reader: Reader, stored: Callable[[str], Reade
     wrong: list[tuple[Reader, dict[str, Any], str]] = [
         (reader, {"offsets": {"image": [0.0, 0.25]}},
          r"0\.25 s is no whole .* 10 frames a second.*nearest are 0\.2 and 0\.3"),
-        (reader, {"offsets": {"image": [-0.07]}}, r"nearest are -0\.1 and -0"),
         (reader, {"offsets": {"depth": [0.0]}}, r"no field 'depth'; the store has image"),
         (reader, {"offsets": {"image": 0.0}}, "must be a dict of lists of seconds"),
-        (reader, {"offsets": {"image": [float("nan")]}}, "must be a dict of lists of seconds"),
         (reader, {"offsets": {}}, "must be a dict of lists of seconds"),
         (reader, {"frames": 4, "offsets": now}, "leave out all else"),
-        (reader, {"stride": 2, "offsets": now}, "leave out all else"),
         (reader, {}, r"clips\(16\), or offsets="),
         (reader.clips(offsets=now), {"frames": 4}, "reader of clips already"),
-        (reader.clips(offsets=now), {"offsets": now}, "reader of clips already"),
         (Reader(tmp_path / "u"), {"offsets": now}, r"has no field 'pts_seconds'.*when each frame was"),
         (Reader(tmp_path / "t"), {"offsets": now}, "has a field 'image_is_pad'"),
     ]  # fmt: skip
     for of, asked, words in wrong:
         with pytest.raises(UsageError, match=words):
             of.clips(**asked)
-    for called in (reader.clips, partial(Reader, "s")):
-        with pytest.raises(
-            TypeError, match=r"delta_timestamps=\{'image': \[0\.0\]\} is .*offsets=\{'image': \[0\.0\]\}"
-        ):
-            called(delta_timestamps=now)  # type: ignore[operator]
+    with pytest.raises(TypeError, match=r"delta_timestamps=\{'image': \[0\.0\]\} is .*offsets=\{'image': \[0\.0\]\}"):
+        reader.clips(delta_timestamps=now)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="cannot be resized, nor be frames of clips"):
         stored("lmdb").clips(offsets=now).batches(4, decode=False)

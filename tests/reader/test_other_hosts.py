@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from store_server import Request, Server
+from store_server import Request, Server, serving
 
 import rawpack_packer
 from rawpack.errors import UsageError
@@ -30,29 +29,22 @@ DATA = b"0123456789"
 def hosts(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Server, list[dict[str, str]]]]:
     """A server that redirects to another one, at another port, by either header that aiohttp follows, and the headers
     that the other one is sent."""
-    here, there, sent, header = Server(), Server(), list[dict[str, str]](), str(request.param)
-
-    def redirects(request: Request) -> bool:
-        request.reply(302, **{header: f"{there.url}{request.path}"})
-        return True
+    sent, header = list[dict[str, str]](), str(request.param)
 
     def notes(request: Request) -> bool:
         sent.append({name.lower(): value for name, value in request.headers.items()})
         return False
 
-    here.faults.append(redirects)
-    there.faults.append(notes)
-    there.put_folder("a", {"file.bin": DATA})
-    with ExitStack() as stack:
-        for server in (here, there):
-            server_thread(server, stack)
+    with serving() as here, serving() as there:
+
+        def redirects(request: Request) -> bool:
+            request.reply(302, **{header: f"{there.url}{request.path}"})
+            return True
+
+        here.faults.append(redirects)
+        there.faults.append(notes)
+        there.put_folder("a", {"file.bin": DATA})
         yield here, there, sent
-
-
-def server_thread(server: Server, stack: ExitStack) -> None:
-    thread = threading.Thread(target=server.http.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    stack.callback(server.stop)
 
 
 Hosts = tuple[Server, Server, list[dict[str, str]]]
@@ -72,26 +64,15 @@ def test_headers_do_not_follow_a_redirect(hosts: Hosts) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.* deprecated and will be removed in:DeprecationWarning")
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"client_kwargs": {"headers": SECRETS}},
-        {"cookies": {"id": "s3cret-5"}},
-        {"client_kwargs": {"cookies": {"id": "s3cret-6"}}},
-        {"client_kwargs": {"auth": "basic"}},
-        {"auth": "basic"},
-    ],
-)
-def test_nor_does_what_is_given_to_aiohttp_itself(options: dict[str, Any], hosts: Hosts) -> None:
+@pytest.mark.parametrize("of_client", [True, False])
+@pytest.mark.parametrize("name", ["headers", "cookies", "auth"])
+def test_nor_does_what_is_given_to_aiohttp_itself(name: str, of_client: bool, hosts: Hosts) -> None:
     import aiohttp
 
+    given = {"headers": SECRETS, "cookies": {"id": "s3cret-5"}, "auth": aiohttp.BasicAuth("me", "s3cret-7")}
+    options: dict[str, Any] = {name: given[name]}
     here, _, sent = hosts
-    login = aiohttp.BasicAuth("me", "s3cret-7")
-    if "auth" in options:
-        options = {"auth": login}
-    elif "auth" in options.get("client_kwargs", {}):
-        options = {"client_kwargs": {"auth": login}}
-    system, path = filesystem(f"{here.url}/a/file.bin", options)
+    system, path = filesystem(f"{here.url}/a/file.bin", {"client_kwargs": options} if of_client else options)
     with suppress(PermissionError):  # it says that it would go to another host
         assert system.cat_file(path) == DATA
     assert not any({"authorization", "cookie", *(name.lower() for name in SECRETS)} & {*one} for one in sent)
@@ -134,43 +115,21 @@ def test_a_listing_names_no_other_host(monkeypatch: pytest.MonkeyPatch, tmp_path
         named_files("https://127.0.0.1:9/a/*.tar", Spool(tmp_path, 1 << 20, {"headers": SECRETS}))
 
 
-def test_a_listing_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whatever a server has to list."""
-    ended = threading.Event()
-
-    class Endless:
-        def glob(self, path: str) -> list[str]:
-            ended.wait(60)
-            return []
-
-        def unstrip_protocol(self, name: str) -> str:
-            return name
-
-    monkeypatch.setattr(f"{named_files.__module__}.filesystem", lambda url, options: (Endless(), url))
-    monkeypatch.setattr(f"{named_files.__module__}._LISTING_S", 0.01)
-    with pytest.raises(UsageError, match=r"cannot be listed \(TimeoutError\): name the files by a range"):
-        named_files("http://127.0.0.1:9/a/*.tar", Spool(tmp_path, 1 << 20))
-    ended.set()
-
-
 @pytest.mark.parametrize(
-    ("source", "destination", "said"),
+    ("source", "destination"),
     [
-        ("https://one/a.tar", "https://two/b", "those of https://one/a.tar and https://two/b"),
-        ("https://one/a.tar", "s3://bucket/b", "those of https://one/a.tar and s3://bucket/b"),
-        ("https://me:s3cret@one/a.tar", "http://one/b", "those of https://one/a.tar and http://one/b"),
+        ("https://one/a.tar", "https://two/b"),
+        ("https://one/a.tar", "s3://bucket/b"),
+        ("https://me:s3cret@one/a.tar", "http://one/b"),
+        ("https://host/a.tar", "https://host:8443/b"),
     ],
 )
-def test_options_are_for_one_host(source: str, destination: str, said: str) -> None:
-    """Nothing is sent: what was meant for one of the two is a question."""
+def test_options_are_for_one_host(source: str, destination: str) -> None:
+    """Nothing is sent: what was meant for one of the two is a question. Buckets of one protocol are of one account."""
+    said = f"those of {source.replace('me:s3cret@', '')} and {destination}"
     with pytest.raises(UsageError, match="would be sent to two hosts, " + re.escape(said)):
         rawpack_packer.pack(source, destination, storage_options={"headers": SECRETS})
-
-
-def test_buckets_are_of_one_account() -> None:
     assert share_options("s3://one/a.tar", "s3://two/b")
-    assert share_options("https://me@host/a", "https://HOST/b")
-    assert not share_options("https://host/a", "https://host:8443/b")
 
 
 @pytest.mark.parametrize("last", ["..", ".", "", ".bashrc", "a/../..", "%2e%2e"])

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reading import WAYS
 
 import rawpack_packer
 from rawpack import Reader, UsageError, look
-from rawpack.transforms import BatchLambda
 
 SAMPLES, VIDEO = 24, 6
 ROWS = np.arange(SAMPLES)
@@ -46,12 +44,9 @@ def mixed(store: Path) -> Reader:
 
 KINDS: dict[str, Callable[[Path], Reader]] = {
     "whole": Reader,
-    "selection": odd,
     "selection of a selection": lambda store: odd(store).select([7, 2, 2, -1]),
     "several stores": lambda store: Reader([store, store]).select(range(20, 30)),
-    "mix": lambda store: Reader.mix({store: 1}),
     "mix of selections": mixed,
-    "clips": lambda store: Reader(store).clips(3),
     "clips of a selection": lambda store: Reader(store).select(range(VIDEO, SAMPLES)).clips(2),
     "selection of clips": lambda store: Reader(store).clips(3).select([5, 2, 7]),
     "clips of a mix": lambda store: mixed(store).clips(1),
@@ -82,58 +77,31 @@ def own_rows(reader: Reader, batch: dict[str, Any]) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_has_its_batches_at_their_index(store: Path, kind: str) -> None:
-    """Whatever a reader was made of, and in any order."""
+    """Whatever a reader was made of, in any order, whoever makes them."""
     reader = KINDS[kind](store)
     names = [*reader.fields, "store_row"]
-    orders: list[dict[str, Any]] = [{"shuffle": True}, {}]
+    orders: list[dict[str, Any]] = [{"shuffle": True, "workers": 2}, {}]
     if "mix" not in kind:
         orders += [{"sampler": [len(reader) - 1, 0, 0]}, {"ranks": (1, 2), "shuffle": "block"}]
     for order in orders:
-        batches = reader.batches(4, workers=0, fields=names, **order)
-        assert "index: int64 " in repr(batches)
-        assert "store_row: int64 " in repr(batches)
-        for batch in batches:
+        options: dict[str, Any] = {"workers": 0, "fields": names} | order
+        for batch in reader.batches(4, **options):
             check(reader, batch)
     everything = reader[:]
     assert everything["index"].tolist() == reader.column("index").tolist() == list(range(len(reader)))
     assert "store_row" not in everything
 
 
-@pytest.mark.parametrize("way", ["here", "processes"])
-def test_with_any_workers(store: Path, way: str) -> None:
-    """Positions and rows travel apart, with a transform of whole batches too, which gets positions."""
-    for reader in (odd(store), KINDS["selection of clips"](store)):
-        for batch in reader.batches(2, shuffle=True, fields=["number", "store_row"], **WAYS[way]):
-            check(reader, batch)
-
-    def numbered(batch: dict[str, Any]) -> dict[str, Any]:
-        assert set(batch) == {"image", "index"}
-        return {"image": np.broadcast_to(batch["index"][:, None, None, None], batch["image"].shape).astype(np.uint8)}
-
-    for batch in odd(store).batches(5, shuffle=True, fields=["image"], transform=[BatchLambda(numbered)], **WAYS[way]):
-        assert batch["image"][:, 0, 0, 0].tolist() == batch["index"].tolist()
-
-
-def test_clips_of_several_lengths_and_random_ones(store: Path) -> None:
-    """A clip has one position, whatever its length; a random clip is known by it before its frames are drawn."""
-    several = Reader(store).select(range(1, SAMPLES)).clips([5, 6], stride=1)
-    for batch in several.batches(2, fields=["number", "store_row"], workers=0):
-        assert batch["store_row"].shape == batch["number"].shape
-        again = several[batch["index"]]
-        assert [one.tolist() for one in again["number"]] == batch["number"].tolist()
+def test_conditions_are_on_positions_and_rows(store: Path) -> None:
+    """`index` counts in the reader that is asked, `store_row` in its stores, of which a random clip has none yet."""
+    reader = odd(store)
+    assert look(reader).find("index in (0, 3)").tolist() == [0, 3]
+    assert look(reader).find("store_row in (1, 7)").tolist() == [0, 3]
+    assert reader[look(reader).find("label == 1")]["number"].tolist() == [1, 7, 13, 19]
     drawn = Reader(store).clips(2, per_video=3)
     assert look(drawn).find("index >= 9").tolist() == [9, 10, 11]
     with pytest.raises(UsageError, match="'store_row' of random clips differs from epoch to epoch"):
         drawn.select(where="store_row > 3")
-
-
-def test_conditions_are_on_positions_and_rows(store: Path) -> None:
-    """`index` counts in the reader that is asked, `store_row` in its stores."""
-    reader = odd(store)
-    assert look(reader).find("index in (0, 3)").tolist() == [0, 3]
-    assert look(reader).find("store_row in (1, 7)").tolist() == [0, 3]
-    assert reader.select(where="index > 9").column("number").tolist() == [21, 23]
-    assert reader[look(reader).find("label == 1")]["number"].tolist() == [1, 7, 13, 19]
 
 
 STATE = {"version": 1, "pixels": 2, "epoch": 0, "position": 4, "order": "shuffled", "order_version": 1, "seed": 3} | {
@@ -148,15 +116,16 @@ OF_CLIPS = {"position": 2, "seed": 0, "selected": "b646439632f0eed2"} | {
 
 
 @pytest.mark.parametrize(
-    ("kind", "size", "state", "left"),
+    ("made", "size", "state", "left"),
     [
-        ("selection", 4, STATE, [[15, 9, 21, 3], [1, 19, 13, 11]]),
-        ("mix of selections", 4, STATE | OF_MIX, [[15, 7, 16, 13], [22, 11, 20, 19], [18, 21, 14, 9]]),
-        ("selection of clips", 2, STATE | OF_CLIPS, [[[21, 22, 23]]]),
+        (odd, 4, STATE, [[15, 9, 21, 3], [1, 19, 13, 11]]),
+        (mixed, 4, STATE | OF_MIX, [[15, 7, 16, 13], [22, 11, 20, 19], [18, 21, 14, 9]]),
+        (KINDS["selection of clips"], 2, STATE | OF_CLIPS, [[[21, 22, 23]]]),
     ],
+    ids=["selection", "mix of selections", "selection of clips"],
 )
-def test_states_of_before_resume(store: Path, kind: str, size: int, state: dict[str, Any], left: list[Any]) -> None:
+def test_states_of_before_resume(store: Path, made: Any, size: int, state: dict[str, Any], left: list[Any]) -> None:
     """A state counts positions of the epoch. These were saved when `index` was the row; what is left is the same."""
-    batches = KINDS[kind](store).batches(size, shuffle=True, workers=0, seed=state["seed"], fields=["number"])
+    batches = made(store).batches(size, shuffle=True, workers=0, seed=state["seed"], fields=["number"])
     batches.load_state_dict(state)
     assert [batch["number"].tolist() for batch in batches][: len(left)] == left

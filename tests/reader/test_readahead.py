@@ -29,7 +29,6 @@ class Disk:
 
     def __init__(self) -> None:
         self.asked: list[int] = []
-        self.cached: set[int] = set()
         self.error: Exception | None = None
         self.goes_on = threading.Event()
         self.goes_on.set()
@@ -43,7 +42,7 @@ class Disk:
     def is_cached(self, row: int) -> bool:
         if self.error is not None:
             raise self.error
-        return row in self.cached
+        return False
 
 
 def steps_of(order: Order, epoch: int, start: int = 0) -> Generator[EpochStep]:
@@ -75,74 +74,8 @@ def test_the_steps_stay_what_they_are(order: Order, start: int) -> None:
     ]
 
 
-def test_windows_are_asked_for_one_ahead_and_in_the_order_of_the_files() -> None:
-    """Before the first batch: the window that it is in, then the next, each ascending and in long runs; further ones as
-    the batches come to them; in the end everything, once."""
-    disk = Disk()
-    steps = regions(disk, BLOCKS)
-    first = next(steps)
-    ended(steps)
-    window = -(-BLOCKS.region_end(0, 0) // BATCH) * BATCH
-    assert set(first.rows.tolist()) <= set(disk.asked)
-    assert set(disk.asked[:window]) == set(BLOCKS.samples(0, 0, window).tolist())
-    assert disk.asked[:window] == sorted(disk.asked[:window])
-    assert np.count_nonzero(np.diff(disk.asked[: BLOCKS.region_end(0, 0)]) != 1) <= 2 * 8
-    assert window < len(disk.asked) <= 3 * window
-    before = len(disk.asked)
-    for _ in range(window // BATCH):
-        next(steps)
-    ended(steps)
-    assert len(disk.asked) > before
-    for _ in steps:
-        ended(steps)
-    assert sorted(disk.asked) == list(range(SAMPLES))
-
-
-def test_what_is_past_is_not_asked_for() -> None:
-    """A disk that falls behind goes on with what is still to come: regions that are past are not asked for."""
-    disk = Disk()
-    disk.goes_on.clear()
-    steps = regions(disk, BLOCKS)
-    taken = [next(steps) for _ in range(SAMPLES // BATCH)]
-    disk.goes_on.set()
-    ended(steps)
-    late = set(disk.asked[64:])
-    assert not late & {row for step in taken[:20] for row in step.rows.tolist()}
-
-
-def test_without_a_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking ahead is a hint: batches come without it."""
-
-    def none(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", none)
-    disk = Disk()
-    assert len(list(regions(disk, BLOCKS))) == -(-SAMPLES // BATCH)
-    assert not disk.asked
-
-
-def test_no_more_than_memory_has_room_for() -> None:
-    """Of a window that is too large for it, a part is asked for at a time."""
-    disk = Disk()
-    steps = regions(disk, BlockShuffled(SAMPLES, block=100, window=10), most=90)
-    next(steps)
-    ended(steps)
-    assert len(disk.asked) == 2 * 90
-
-
-def test_what_is_in_memory_is_not_asked_for() -> None:
-    """Only regions of which something is missing are."""
-    disk = Disk()
-    disk.cached = set(range(SAMPLES))
-    steps = regions(disk, BLOCKS)
-    assert len(list(steps)) == -(-SAMPLES // BATCH)
-    assert steps._thread is None
-    assert not disk.asked
-
-
-def test_a_disk_that_stands_still_holds_nobody_up() -> None:
-    """Steps come, the end too, and afterwards no more is asked for."""
+def test_a_disk_that_stands_still_or_fails_holds_nobody_up() -> None:
+    """Steps come, the end too, and afterwards no more is asked for. Errors are left to the worker that reads."""
     disk = Disk()
     disk.goes_on.clear()
     steps = regions(disk, BLOCKS)
@@ -151,11 +84,6 @@ def test_a_disk_that_stands_still_holds_nobody_up() -> None:
     disk.goes_on.set()
     ended(steps)
     assert len(disk.asked) <= 64
-
-
-def test_errors_are_left_to_whoever_reads() -> None:
-    """A damaged shard is told by the worker that reads it, with the sample's name."""
-    disk = Disk()
     disk.error = RawpackError("damaged")
     assert len(list(regions(disk, BLOCKS))) == -(-SAMPLES // BATCH)
 
@@ -197,25 +125,3 @@ def test_a_store_from_the_disk(large: Path, way: str, tells: bool, monkeypatch: 
                 # Not all: where a region was read before the thread came to its end, the rest is not asked for.
                 assert sum(asked) >= 150 * (epoch + 1)
     wait_until(lambda: threading.active_count() <= threads, "no thread is left")
-
-
-@pytest.mark.parametrize("tells", [True, False])
-def test_single_samples_from_the_disk(large: Path, tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their indices, too, the disk is asked for samples that are not in memory, and for all where the system does
-    not tell."""
-    monkeypatch.setattr(Stores, "tells_cached", tells)
-    asked: list[int] = []
-    ask = Stores.readahead
-    monkeypatch.setattr(Stores, "readahead", lambda self, name, rows: (asked.extend(rows), ask(self, name, rows))[1])
-    truth, several = Truth(large), [250, 7, 8, 100, 31, 7]
-    if not drop(sorted(large.glob("shard-*"))):
-        pytest.skip("the page cache keeps the files of this disk")
-    reader = Reader(large)
-    for expected in ([123], [] if tells else [123]):
-        assert truth.holds({name: np.array([value]) for name, value in reader[123].items() if name != "key"})
-        assert asked == expected
-        asked.clear()
-    for expected in (several, [] if tells else several):
-        assert truth.holds({name: value for name, value in reader[several].items() if name != "key"})
-        assert asked == expected
-        asked.clear()

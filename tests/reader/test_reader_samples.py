@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import io
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
-from reading import Truth
-from running import Packed
+from draws import tries
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import rawpack_packer
-from rawpack import DamagedStoreError, Reader, UsageError
+from rawpack import DamagedStoreError, Reader, UsageError, WorkerError
 
 COUNT = 12
 SIDES = [5, 9, 7]
@@ -55,7 +56,8 @@ def same(one: Any, other: Any) -> bool:
 
 
 def test_several_samples(rich: tuple[Reader, list[Any]]) -> None:
-    """reader[[...]] has the samples that a list would give, as one array for each field, or a list."""
+    """reader[[...]] has the samples that a list would give, as one array for each field, or a list; __getitems__, as a
+    DataLoader asks, gives what indexing one by one gives."""
     reader, given = rich
     uniform = all(len(one["image"]) == 6 for one in given)
     for asked in ([3, 1, 4, 1], [-1, 0], [7], range(2, 5), np.array([5, -2]), np.array([5, 6], np.uint8)):
@@ -69,40 +71,22 @@ def test_several_samples(rich: tuple[Reader, list[Any]]) -> None:
         for name in ("image", "mask"):
             values = [one[name] for one in chosen]
             assert same(batch[name], np.stack(values) if uniform else values)
+        for found, i in zip(reader.__getitems__([*asked]), asked, strict=True):
+            one = reader[i]
+            assert list(found) == list(one)
+            assert all(same(found[name], one[name]) for name in one)
     assert [reader[i]["text"] for i in (np.int8(2), np.int64(-1), np.array(3))] == ["sample 2", "sample 11", "sample 3"]
     assert reader[np.arange(COUNT) % 5 == 0]["index"].tolist() == [0, 5, 10]
     empty = reader[[]]
     assert (empty["label"].shape, empty["text"], empty["index"].dtype) == ((0,), [], np.int64)
 
 
-def test_as_a_dataloader_asks(rich: tuple[Reader, list[Any]]) -> None:
-    """__getitems__ gives what indexing one by one gives."""
-    reader = rich[0]
-    asked = [4, 0, 11, 4]
-    for found, i in zip(reader.__getitems__(asked), asked, strict=True):
-        one = reader[i]
-        assert list(found) == list(one)
-        assert all(same(found[name], one[name]) for name in one)
-
-
-def test_in_a_selection(reader: Reader, truth: Truth) -> None:
-    """In a selection, indices count in it, and so does `index`."""
-    some = reader.select([30, 2, 70, 5])
-    batch = some[[-1, 0]]
-    assert batch["index"].tolist() == [3, 0]
-    assert truth.holds(batch | {"store_row": np.array([5, 30])})
-    assert [one["index"] for one in some.__getitems__([1, 2])] == [1, 2]
-
-
 def test_what_is_no_index(reader: Reader) -> None:
     """As with lists, an index outside is an IndexError; what is no index says so."""
     assert (reader[-75]["index"], reader[74]["index"]) == (0, 74)
-    for outside in (75, -76, 10**12):
-        with pytest.raises(IndexError, match="a reader with 75 samples"):
-            reader[outside]
-    for several in ([0, 75], [-76], np.array([99])):
-        with pytest.raises(IndexError, match="the reader has 75"):
-            reader[several]
+    for outside in (75, -76, 10**12, [0, 75], [-76], np.array([99])):
+        with pytest.raises(IndexError, match=r"(a reader with 75 samples|the reader has 75)"):
+            reader[outside]  # type: ignore[index]
     for wrong in ([0.5], [[1]], [[1], [2, 3]], ["a"], np.zeros((1, 1), int), [True]):
         with pytest.raises(UsageError):
             reader[wrong]  # type: ignore[index]
@@ -111,20 +95,75 @@ def test_what_is_no_index(reader: Reader) -> None:
             reader[odd]  # type: ignore[index]
 
 
-def test_damage_is_found(packed: Packed, tmp_path: Path) -> None:
-    """verify=True checks each image that is read by a list."""
-    import shutil
+# ---------------------------------------------------------------------------------------------- of several stores
 
-    store = shutil.copytree(packed("memmap", "--size", 48), tmp_path / "store")
-    shard = store / "shard-00000.npy"
-    data = bytearray(shard.read_bytes())
-    data[-1] ^= 1
-    shard.write_bytes(data)
-    rows = len(np.load(io.BytesIO(bytes(data))))
-    reader = Reader(store, verify=True)
-    reader[list(range(rows - 1))]
-    with pytest.raises(DamagedStoreError):
-        reader[[0, rows - 1]]
+STORES = ("appended", "compressed", "single")
+"""Of two shards in one folder of columns and one in another; of two shards; of one, larger than what is checked of it
+when it is opened."""
+MANY = 350
+
+
+def numbered(number: int) -> dict[str, Any]:
+    """A sample, other for each number: its image, boxes (none of every third), text and numbers."""
+    random = np.random.default_rng(number)
+    return {
+        "image": random.integers(0, 256, (10, 12, 3), np.uint8),
+        "boxes": np.tile(np.array([1, 2, 5, 6, number], np.float32), (number % 3, 1)),
+        "caption": f"no. {number}" * (number % 4),
+        "number": number,
+        "place": np.array([number, -number], np.float64),
+    }
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("many")
+    samples = [numbered(number) for number in range(MANY)]
+    common: dict[str, Any] = {"fields": {"boxes": "xyxy"}, "workers": 0}
+    options: dict[str, Any] = {"size": "keep", **common}
+    rawpack_packer.pack(samples[:70], folder / "appended", format="memmap", shard_size=1, **options)
+    rawpack_packer.append(samples[70:80], folder / "appended", **common)
+    gzip: dict[str, Any] = {"format": "hdf5", "compression": "gzip"}
+    rawpack_packer.pack(samples[80:150], folder / "compressed", shard_size=1, **gzip, **options)
+    rawpack_packer.pack(samples[150:], folder / "single", format="memmap", **options)
+    return [folder / name for name in STORES]
+
+
+@pytest.fixture(scope="module")
+def several(paths: list[Path]) -> Reader:
+    return Reader(paths)
+
+
+def is_of(name: str, found: Any, number: int) -> bool:
+    return bool(np.array_equal(found, numbered(number)[name]))
+
+
+@settings(max_examples=tries(120), deadline=None)
+@given(rows=st.lists(st.integers(0, MANY - 1), max_size=40))
+def test_any_rows_of_several_stores(several: Reader, rows: list[int]) -> None:
+    """Any samples, in any order and repeated, come as they were packed, each field in the order that was asked for."""
+    assert [len(store.manifest.shards) for store in several._library.stores] == [3, 2, 1]
+    found = several[rows]
+    assert found["index"].tolist() == rows
+    for name in numbered(0):
+        assert all(is_of(name, one, number) for one, number in zip(found[name], rows, strict=True)), name
+    for row in rows[:3]:
+        assert all(is_of(name, several[row][name], row) for name in numbered(0))
+
+
+def test_damage_is_told_of_the_store_that_has_it(paths: list[Path], tmp_path: Path) -> None:
+    """A sample whose bytes changed is refused with the path of its store, among several, by itself and with others; a
+    batch names its row."""
+    copies = [Path(shutil.copytree(path, tmp_path / path.name)) for path in paths]
+    (shard,) = copies[2].glob("shard-*")
+    shard.write_bytes(shard.read_bytes()[:-1] + b"!")
+    reader = Reader(copies, verify=True)
+    assert is_of("image", reader[MANY - 2]["image"], MANY - 2)
+    for asked in (MANY - 1, [0, MANY - 1]):
+        with pytest.raises(DamagedStoreError, match="single: image was changed after packing"):
+            reader[asked]
+    with pytest.raises(WorkerError, match=rf"sample {MANY - 1} .*single: image was changed after packing"):
+        list(reader.batches(16, workers=0))
 
 
 # ---------------------------------------------------------------------------------------------- columns

@@ -20,7 +20,6 @@ from several import (
     PICTURES,
     Stored,
     check,
-    check_batch,
     first_of,
     others_of,
     sample_of,
@@ -30,8 +29,6 @@ from store_server import serving
 
 import rawpack_packer
 from rawpack import Cache, Reader, UsageError
-from rawpack.integrations.adapter import inputs_and_labels
-from rawpack.integrations.keras import KerasBatches
 
 
 @pytest.fixture(scope="module")
@@ -42,28 +39,26 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
 # ---------------------------------------------------------------------------------------------- remote stores
 
 
-@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
-def test_a_store_behind_a_url(stored: Stored, tmp_path: Path, layout: str) -> None:
-    """Every image of a store behind HTTP, by workers too; of a memmap store, only the files of the fields that are
-    asked for are fetched."""
+def test_a_store_behind_a_url(stored: Stored, tmp_path: Path) -> None:
+    """Every image of a store behind HTTP, by workers too; only the files of the fields that are asked for are fetched,
+    each once."""
     pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed")
-    store = stored(layout)
+    store = stored("memmap")
     with serving() as server:
         server.put_folder("bucket/store", files_of(store))
         reader = Reader(f"{server.url}/bucket/store", cache=Cache(tmp_path / "cache", timeout=20))
-        if layout == "memmap":
-            batches = reader.batches(16, fields=["target", "number"], workers=0)
-            assert sum(len(batch["number"]) for batch in batches) == COUNT
-            fetched = {Path(path).name for _, path in server.log if "shard-" in path}
-            assert fetched == {f"shard-0000{k}.target.npy" for k in range(2)}
-        assert check(reader[5], layout) == 5
+        batches = reader.batches(16, fields=["target", "number"], workers=0)
+        assert sum(len(batch["number"]) for batch in batches) == COUNT
+        fetched = {Path(path).name for _, path in server.log if "shard-" in path}
+        assert fetched == {f"shard-0000{k}.target.npy" for k in range(2)}
         seen = []
         for batch in reader.batches(16, shuffle=True, seed=2, workers=2):
-            seen += [check({name: one[k] for name, one in batch.items()}, layout) for k in range(len(batch["number"]))]
+            seen += [
+                check({name: one[k] for name, one in batch.items()}, "memmap") for k in range(len(batch["number"]))
+            ]
         assert sorted(seen) == list(range(COUNT))
-        shards = [path for _, path in server.log if "shard-" in path]
-        assert {Path(path).name for path in shards} == {path.name for path in store.glob("shard-*")}
-        assert len(shards) == len(set(shards)), "a file was fetched twice"
+        shards = [Path(path).name for _, path in server.log if "shard-" in path]
+        assert sorted(shards) == sorted(path.name for path in store.glob("shard-*"))
 
 
 # ---------------------------------------------------------------------------------------------- several stores, clips
@@ -71,21 +66,17 @@ def test_a_store_behind_a_url(stored: Stored, tmp_path: Path, layout: str) -> No
 
 def test_stores_of_different_sizes(stored: Stored, tmp_path: Path) -> None:
     """Read as one where all images are alike; mixed where some differ in size; refused by the name of the image that
-    differs. A picture and values of the same dtype are not alike."""
+    differs."""
     one, keep, other = stored("memmap"), stored("memmap", False), stored("hdf5")
     both = Reader([one, other])
     assert [check(both[i], "memmap") for i in (0, 5, COUNT, 2 * COUNT - 1)] == [0, 5, 0, COUNT - 1]
     small = tmp_path / "small"
-    rawpack_packer.convert(
-        one, small, size={name: 4 if name == "target" else "keep" for name in NAMES if name != "seg"}, workers=0
-    )
+    sizes: Any = {name: 4 if name == "target" else "keep" for name in NAMES if name != "seg"}
+    rawpack_packer.convert(one, small, size=sizes, workers=0)
     with pytest.raises(UsageError, match=r"'target' is image uint8 \(48, 64, 3\) in the first and .*\(4, 4, 3\)"):
         Reader([one, small])
     mixed = Reader.mix([(one, 1), (small, 1)])
-    assert mixed.fields["target"].shape == (None, None, 3)
-    assert mixed.fields["depth"].shape == (12, 16, 1)
-    for i in (3, COUNT + 3):
-        np.testing.assert_array_equal(mixed[i]["depth"], others_of(first_of(3, (12, 16)))["depth"])
+    assert (mixed.fields["target"].shape, mixed.fields["depth"].shape) == ((None, None, 3), (12, 16, 1))
     assert mixed[COUNT + 3]["target"].shape == (4, 4, 3)
     fields = [name for name in mixed.fields if name not in ("target", "boxes", "key")]
     for batch in mixed.batches(8, fields=fields, workers=0):
@@ -144,31 +135,3 @@ def check_clip(clip: Mapping[str, Any], layout: str) -> int:
                 assert np.abs(frame[name].astype(int) - values).mean() <= near, name
         assert number == int(clip["number"][0]) + 2 * k
     return int(clip["number"][0]) + 1
-
-
-# ---------------------------------------------------------------------------------------------- adapters
-
-
-def test_faces_without_a_framework(stored: Stored) -> None:
-    """MXNet's iterator, Keras's data set and a queue have the images that are named, each with its own shape and
-    dtype."""
-    reader, options = Reader(stored("memmap")), {"shuffle": True, "workers": 0}
-    named = {"low": "image", "high": "target", "z": "depth"}
-    data = reader.batches(8, seed=1, **options).data_iter(data=named, label="number")
-    shapes = {desc.name: (desc.shape, np.dtype(desc.dtype), desc.layout) for desc in data.provide_data}
-    assert shapes == {
-        "low": ((8, 3, 12, 16), np.dtype(np.uint8), "NCHW"), "high": ((8, 3, 48, 64), np.dtype(np.uint8), "NCHW"),
-        "z": ((8, 1, 12, 16), np.dtype(np.uint16), "NCHW"),
-    }  # fmt: skip
-    for batch in data:
-        images = [np.moveaxis(one, 1, -1) for one in batch.data]
-        check_batch(dict(zip(("image", "target", "depth"), images, strict=True)), batch.label[0])
-    feed = reader.batches(8, seed=2, **options)._feed
-    form, fields = inputs_and_labels(feed, {"a": "image", "b": "inverted"}, ("target", "heat"), None)
-    for x, y in KerasBatches(feed, form, [*fields, "number"]):  # type: ignore[attr-defined]
-        assert {*x} == {"a", "b"}
-        np.testing.assert_array_equal(x["b"], 255 - x["a"])
-        np.testing.assert_array_equal(y[0], x["a"].repeat(4, 1).repeat(4, 2))
-        assert y[1].dtype == np.float32
-    queue = reader.batches(8, seed=3, **options).queue(epochs=1)
-    assert sum(check_batch(batch, batch["number"]) for batch in queue) == COUNT

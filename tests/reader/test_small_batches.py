@@ -14,7 +14,6 @@ from running import Packed
 from rawpack import Balanced, Buckets, RawpackError, Reader, UsageError
 from rawpack.choose import layout
 from rawpack.transforms import MixUp, Normalize, RandomCrop, RandomHorizontalFlip, Step, ToCHW
-from rawpack.workers.pool import WorkerPool
 
 BATCH = 4
 CREWS = [way for way in WAYS if way != "here"]
@@ -35,28 +34,6 @@ def together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers make three batches of bytes at once, so that an epoch takes several slots."""
     monkeypatch.setattr(layout, "TOGETHER_BYTES", 3 * BATCH * (16 * 16 * 3 + 16))
     monkeypatch.setattr(layout, "TOGETHER_HERE_BYTES", 2 << 20)
-
-
-@pytest.fixture
-def slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The samples of each slot that was given out to workers."""
-    given: list[int] = []
-    submit = WorkerPool.submit
-
-    def noting(pool: WorkerPool, slot: Any, rows: int, *rest: Any) -> Any:
-        given.append(rows)
-        return submit(pool, slot, rows, *rest)
-
-    monkeypatch.setattr(WorkerPool, "submit", noting)
-    return given
-
-
-@pytest.mark.parametrize("way", CREWS)
-def test_workers_get_many_batches_at_once(reader: Reader, slots: list[int], way: str) -> None:
-    """What makes it fast: workers get messages about several batches, not about each."""
-    batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
-    assert sorted(rows_of(batches)) == list(range(len(reader)))
-    assert set(slots[: len(batches) // 3]) == {3 * BATCH}
 
 
 FLOATS = [RandomHorizontalFlip(), Normalize((0.5,), (0.2,)), ToCHW()]
@@ -94,30 +71,6 @@ def test_what_is_made_at_once_is_the_same(
             for name, values in one.items():
                 assert np.array_equal(values, other[name])
                 assert isinstance(values, list) or values.dtype == other[name].dtype
-
-
-@pytest.mark.parametrize("way", ["here", "processes"])
-def test_any_place_to_go_on_from(reader: Reader, store: Path, way: str) -> None:
-    """Breaks in the middle of a slot, other epochs, and states of each batch: what comes is what it is by itself."""
-
-    def alone(epoch: int) -> list[int]:
-        batches = reader.batches(BATCH, shuffle=True, workers=0)
-        batches.set_epoch(epoch)
-        return rows_of(batches)
-
-    truth, batches = Truth(store), reader.batches(BATCH, shuffle=True, **WAYS[way])
-    assert [rows_of(batches), rows_of(batches)] == [alone(0), alone(1)]
-    for taken in range(1, 5):
-        batches.set_epoch(taken)
-        seen = [batch["index"].tolist() for _, batch in zip(range(taken), batches, strict=False)]
-        assert [row for rows in seen for row in rows] == alone(taken)[: taken * BATCH]
-        state = batches.state_dict()
-        assert state["position"] == taken * BATCH
-        assert rows_of(batches) == alone(taken + 1)
-        batches.load_state_dict(state)
-        rest = list(batches)
-        assert all(truth.holds(batch) for batch in rest)
-        assert rows_of(rest) == alone(taken)[taken * BATCH :]
 
 
 class Fails(Step):
@@ -171,7 +124,6 @@ def test_what_is_kept_of_a_slot_keeps_it(reader: Reader, store: Path, way: str) 
         (7, {"batch_size": 8}, "a full one needs 8, and an epoch has 7 samples; pass a batch_size of at most 7, or "),
         (7, {"batch_size": 2, "ranks": (3, 4)}, "needs 8: 2 for each of 4 ranks, and .* at most 1, or "),
         (3, {"batch_size": 1, "ranks": (0, 4)}, "an epoch has 3 samples; pass fewer ranks, or drop_last"),
-        (9, {"batch_size": 6, "sampler": [4, 3, 2, 1, 0]}, "has 5 samples; pass a batch_size of at most 5"),
         (20, {"batch_size": 17, "image_size": Buckets([16, (16, 32)])}, "the largest bucket has .* of at most"),
     ],
 )
@@ -182,23 +134,3 @@ def test_dropping_every_batch_is_refused(packed: Packed, samples: int, options: 
     with pytest.raises(UsageError, match=f"^drop_last=True leaves out every batch: .*{words}"):
         reader.batches(**options, drop_last=True, workers=0)
     assert list(reader.batches(**options, workers=0))
-
-
-def test_an_epoch_that_becomes_too_short_is_refused(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the length of an epoch, or the number of ranks, shows when it begins, so does the error; the rest of an
-    epoch that was resumed ends without one."""
-    batches = reader.batches(4, sampler=lambda epoch: range((8, 5, 3)[epoch]), drop_last=True, workers=0)
-    assert [rows_of(batches) for _ in range(2)] == [list(range(8)), list(range(4))]
-    with pytest.raises(UsageError, match="an epoch has 3 samples; pass a batch_size of at most 3"):
-        next(iter(batches))
-    some = reader.select(range(7))
-    resumed = some.batches(4, drop_last=True, workers=0)
-    resumed.load_state_dict({**some.batches(4, workers=0).state_dict(), "position": 4})
-    assert rows_of(resumed) == []
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    late = some.batches(4, drop_last=True, workers=0, ranks="auto")
-    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError, match="needs 8: 4 for each of 2 ranks"):
-        next(iter(late))

@@ -88,21 +88,6 @@ class Request(BaseHTTPRequestHandler):
     server_state: Server
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_PUT(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def do_DELETE(self) -> None:
-        self._answer()
-
     def log_message(self, format: str, *args: object) -> None: ...
 
     @property
@@ -156,6 +141,8 @@ class Request(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             pass
 
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815
+
     def _right(self, body: bytes) -> None:
         state, query = self.server_state, parse_qs(urlsplit(self.path).query, keep_blank_values=True)
         bucket, _, name = self.name.partition("/")
@@ -169,22 +156,20 @@ class Request(BaseHTTPRequestHandler):
         if self.command in ("GET", "HEAD") and ("list-type" in query or "location" in query):
             self._list(query)
         elif self.command in ("GET", "HEAD"):
-            if self.name not in state.files:
+            data = state.files.get(self.name)
+            if data is None:
                 self.reply(404, _error("NoSuchKey"), Content_Type="application/xml")
-            elif self.command == "HEAD":
-                self.reply(
-                    200, b"", len(state.files[self.name]), ETag=_etag(state.files[self.name]), Accept_Ranges="bytes"
-                )
+                return
+            etag = f'"{zlib.crc32(data):08x}"'
+            if self.command == "HEAD":
+                self.reply(200, b"", len(data), ETag=etag, Accept_Ranges="bytes")
+            elif self.range and self.range[0] >= len(data):
+                self.reply(416, _error("InvalidRange"))
             elif self.range:
                 start, stop = self.range
-                if start >= len(state.files[self.name]):
-                    self.reply(416, _error("InvalidRange"))
-                    return
-                total = len(state.files[self.name])
-                etag = _etag(state.files[self.name])
-                self.reply(206, self.wanted(), ETag=etag, Content_Range=f"bytes {start}-{stop - 1}/{total}")
+                self.reply(206, self.wanted(), ETag=etag, Content_Range=f"bytes {start}-{stop - 1}/{len(data)}")
             else:
-                self.reply(200, self.wanted(), ETag=_etag(state.files[self.name]))
+                self.reply(200, data, ETag=etag)
         elif self.command == "PUT" and "uploadId" in query:
             state.uploads[query["uploadId"][0]][int(query["partNumber"][0])] = body
             self.reply(200, ETag='"part"')
@@ -234,10 +219,6 @@ class Request(BaseHTTPRequestHandler):
             f"{contents}{shared}"
         )
         self.reply(200, f"<ListBucketResult>{found}</ListBucketResult>".encode(), Content_Type="application/xml")
-
-
-def _etag(data: bytes) -> str:
-    return f'"{zlib.crc32(data):08x}"'
 
 
 def _error(code: str) -> bytes:
