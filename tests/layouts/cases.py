@@ -9,7 +9,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
@@ -76,29 +76,9 @@ class Case:
     """Whether its table can be saved for a run that resumes."""
 
 
-def lone(name: str, path: str, data: bytes | str, *, inside: str = "", **options: Any) -> Case:
-    """A layout of one file. inside: what of it is opened."""
-    return Case(name, f"{path}/{inside}" if inside else path, {path: data}, options)
-
-
-def photos(name: str, make: Files | Callable[[Path], Any], **options: Any) -> Case:
-    """A layout in the folder photos/."""
-    return Case(name, "photos", make, options)
-
-
 def missing(case: Case) -> str:
     """A module that the layout needs and that is not installed; empty where none is."""
     return next((name for name in case.needs if find_spec(name) is None), "")
-
-
-@contextmanager
-def inside(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 # ---------------------------------------------------------------------------------------------- how they are made
@@ -131,9 +111,27 @@ def images(*patterns: str) -> dict[str, bytes | str]:
     return {name: image(os.path.splitext(name)[1], seed) for seed, name in enumerate(every)}  # noqa: PTH122
 
 
+def files(*parts: str | Files, below: str = "") -> dict[str, bytes | str]:
+    """Images of names by patterns, and other files, below a folder."""
+    found = images(*(part for part in parts if isinstance(part, str)))
+    for part in parts:
+        found |= {} if isinstance(part, str) else part
+    return {below + name: data for name, data in found.items()}
+
+
 def texts(text: str, *patterns: str) -> dict[str, bytes | str]:
     """Files of these names that all hold one text."""
     return {name: text for pattern in patterns for name in names(pattern)}
+
+
+def lone(name: str, path: str, data: bytes | str, *, inside: str = "", **options: Any) -> Case:
+    """A layout of one file. inside: what of it is opened."""
+    return Case(name, f"{path}/{inside}" if inside else path, {path: data}, options)
+
+
+def photos(name: str, *parts: str | Files, of: str = "photos", needs: tuple[str, ...] = (), **options: Any) -> Case:
+    """A layout of files in the folder photos/. of: what is opened."""
+    return Case(name, of, files(*parts, below="photos/"), options, needs=needs)
 
 
 def write(folder: Path, files: Files) -> None:
@@ -145,27 +143,20 @@ def write(folder: Path, files: Files) -> None:
 # ---------------------------------------------------------------------------------------------- how they are opened
 
 
-class _Sorted:
+class _Sorted(Iterator[Any], AbstractContextManager[Any]):
     """The entries of a folder by their names, as messages name suffixes in the order of the entries."""
 
     def __init__(self, entries: Any) -> None:
         with entries:
             self._entries = iter(sorted(entries, key=lambda entry: entry.name))
 
-    def __iter__(self) -> Any:
-        return self
-
     def __next__(self) -> Any:
         return next(self._entries)
 
-    def __enter__(self) -> Any:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
+        pass
 
-    def close(self) -> None:
-        self._entries = iter(())
+    close = __exit__
 
 
 @contextmanager

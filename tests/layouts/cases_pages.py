@@ -52,4 +52,4 @@ def _options(words: list[str]) -> dict[str, Any]:
     return {name: (value,) if name == "fields" else value for name, value in named.items()}
 
 
-CASES = (*_cases(),)
+CASES = {"pages": _cases()}

@@ -8,34 +8,27 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import chdir, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cases import Answer, Case, in_this_process, inside, prepare
+from cases import Answer, Case, in_this_process, photos, prepare
 from cases_archives import shards
 from cases_arrays import mnist
 from cases_detection import coco_folder, voc, yolo
-from cases_folders import CLASSES
-from cases_listings import PHOTOS, csv
-from cases_splits import TWO
-from cases_tables import tables
+from cases_folders import CLASSES, TWO
+from cases_tables import csv, tables
 from layout import copied
 from store_server import Server
 
 from rawpack.errors import RawpackError
 
-_URL = ("fsspec", "aiohttp")
 CASES = (
-    Case("class folders", "photos", CLASSES),
-    Case("folders of splits", "photos", TWO),
-    Case("a CSV", "list.csv", csv("path,label", "{},cat", "{},dog", "{},cat")),
-    Case(
-        "a folder with a metadata.csv", "photos", {**PHOTOS, "photos/metadata.csv": "file_name,n\n0.jpg,1\n1.jpg,2\n"}
-    ),
+    photos("class folders", *CLASSES),
+    photos("folders of splits", TWO),
+    csv("a CSV", "path,label", "{},cat", "{},dog", "{},cat"),
+    photos("a folder with a metadata.csv", "{0,1,2}.jpg", {"metadata.csv": "file_name,n\n0.jpg,1\n1.jpg,2\n"}),
     Case("what img2dataset writes as files", "laion", copied("img2dataset/files", "laion"), needs=("pyarrow",)),
     Case("tar shards by a pattern", "shards/*.tar", shards()),
     Case("COCO's JSON", "coco/annotations/instances_val2017.json", coco_folder()),
@@ -43,27 +36,10 @@ CASES = (
     Case("Pascal VOC", "VOC2012", voc("VOC2012")),
     Case("a checkout of the Hub", "hub", tables("hub/data/train-00000-of-00001.parquet"), needs=("pyarrow",)),
     Case("one split of MNIST", "MNIST/train", mnist("MNIST/raw")),
-    Case("WebDataset behind a URL", "shards/{000..001}.tar", shards(), needs=_URL, served=True),
+    Case("WebDataset behind a URL", "shards/{000..001}.tar", shards(), needs=("fsspec", "aiohttp"), served=True),
 )
-
-
-@dataclass
-class Looks:
-    """What was looked at below a folder: path -> how often."""
-
-    root: str
-    listings: Counter[str] = field(default_factory=Counter)
-    openings: Counter[str] = field(default_factory=Counter)
-
-    def add(self, counter: Counter[str], path: Any) -> None:
-        if isinstance(path, int):
-            path = Path(f"/proc/self/fd/{path}").readlink() if sys.platform == "linux" else f"{self.root}/{path}"
-        path = os.path.abspath(os.fsdecode("." if path is None else path))  # noqa: PTH100 - links stay
-        if path == self.root or path.startswith(self.root + os.sep):
-            counter[os.path.relpath(path, self.root)] += 1
-
-
-_counting = list[Looks]()
+_seen: list[tuple[str, Any]] | None = None
+"""What was looked at since counting began: "listings" or "openings", and the path or descriptor."""
 
 
 @cache
@@ -71,38 +47,39 @@ def _add_hook() -> None:
     """Hooks cannot be taken away: this one does nothing while nobody counts."""
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if not _counting or event not in ("os.scandir", "os.listdir", "open"):
+        if _seen is None:
             return
-        looks = _counting[-1]
-        if event != "open":
-            looks.add(looks.listings, args[0])
-        elif not isinstance(args[0], int) and not args[2] & getattr(os, "O_DIRECTORY", 0):
-            looks.add(looks.openings, args[0])
+        if event in ("os.scandir", "os.listdir"):
+            _seen.append(("listings", _path_of("." if args[0] is None else args[0])))
+        elif event == "open" and not isinstance(args[0], int) and not args[2] & getattr(os, "O_DIRECTORY", 0):
+            _seen.append(("openings", _path_of(args[0])))
 
     sys.addaudithook(hook)
 
 
-@contextmanager
-def counted(root: Path) -> Iterator[Looks]:
-    """Counts what this process lists and opens below a folder, in all of its threads."""
-    _add_hook()
-    _counting.append(Looks(str(root)))
-    try:
-        yield _counting[-1]
-    finally:
-        _counting.pop()
+def _path_of(path: Any) -> str:
+    """The absolute path; of a descriptor, on systems other than Linux, any one below the working folder."""
+    if isinstance(path, int):
+        path = Path(f"/proc/self/fd/{path}").readlink() if sys.platform == "linux" else str(path)
+    return os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - links stay
 
 
 def looked(case: Case, folder: Path, server: Server) -> Answer:
     """What opening the path of a layout takes, which is made in an empty folder, whether it opens or is refused."""
-    with inside(folder), in_this_process():
+    global _seen
+    _add_hook()
+    with chdir(folder), in_this_process():
         opener, before = prepare(case, folder, server), len(server.log)
-        with counted(folder) as looks, suppress(RawpackError):
-            opener()
-        requests = Counter(method for method, _ in server.log[before:])
+        _seen = []
+        try:
+            with suppress(RawpackError):
+                opener()
+        finally:
+            seen, _seen = _seen, None
     record: Answer = {"opens": case.path or ""}
     if case.served:  # nothing of it lies on this disk
-        return record | {"requests": requests.total()}
-    for name, distinct, counter in (("listings", "folders", looks.listings), ("openings", "files", looks.openings)):
+        return record | {"requests": len(server.log) - before}
+    for name, distinct in (("listings", "folders"), ("openings", "files")):
+        counter = Counter(path for kind, path in seen if kind == name and Path(path).is_relative_to(folder))
         record |= {name: counter.total(), distinct: len(counter)}
     return record
