@@ -1,4 +1,4 @@
-"""Layouts of objects in images: boxes and outlines, as annotation tools, data sets and tables have them."""
+"""Layouts of objects in images, as annotation tools, data sets and tables have them; and of Python objects."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cases import Files, write
+from cases_arrays import Data
 from cases_beside import parquet
-from layout import FIXTURES, Layout, Samples, copied, lines, of_files, pixels
+from layout import FIXTURES, Layout, Samples, copied, lines, of_files, pixels, pngs, samples_of, shot
 from numpy.typing import NDArray
 from pictures import encoded, picture
+from PIL import Image
 
 HEIGHT, WIDTH = 40, 60
 CLASSES = ["hen", "ant", "owl"]
@@ -61,7 +64,7 @@ def _of_coco(i: int) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-def _yolo() -> Mapping[str, bytes | str]:
+def _yolo() -> Files:
     files: dict[str, bytes | str] = {}
     for i, data in enumerate(_images("{}").values()):
         split = ("train", "val")[i % 2]
@@ -151,7 +154,7 @@ def _of_cvat(root: Path) -> Samples:
 _IDS = ("/m/0bt9lr", "/m/01yrx", "/m/09d5_")
 
 
-def _open_images() -> Mapping[str, bytes | str]:
+def _open_images() -> Files:
     """Rows in an order that is not that of the images."""
     rows = [(k, i, row) for i in EVERY for k, row in enumerate(OBJECTS[i])]
     return {
@@ -177,7 +180,7 @@ def _of_open_images(i: int) -> Mapping[str, Any]:
     return {"boxes": _boxes(OBJECTS[i]), **about, **flags, **zeros}
 
 
-def _row_per_box() -> Mapping[str, bytes | str]:
+def _row_per_box() -> Files:
     rows = (
         [f"{i:03}.png,{','.join(map(str, sides))},{CLASSES[label]}" for *sides, label in OBJECTS[i]]
         or [f"{i:03}.png,,,,,"]
@@ -204,7 +207,7 @@ def _of_objects(i: int) -> Mapping[str, Any]:
     return {"image_id": i, "boxes": _boxes(OBJECTS[i]), **numbers}
 
 
-def _parquet() -> Mapping[str, bytes | str]:
+def _parquet() -> Files:
     category = {"feature": {"names": CLASSES, "_type": "ClassLabel"}, "_type": "List"}
     images = [{"bytes": data, "path": name} for name, data in _images("{}.png").items()]
     columns = {"image_id": [*EVERY], "image": images, "objects": [*map(_objects, EVERY)]}
@@ -213,6 +216,107 @@ def _parquet() -> Mapping[str, bytes | str]:
 
 
 _METADATA = lines(*(json.dumps({"file_name": f"{i:03}.png", "image_id": i, "objects": _objects(i)}) for i in EVERY))
+
+# ---------------------------------------------------------------------------------------------- Python objects
+
+_BREEDS = ("pug", "corgi", "pug", "beagle", "corgi", "pug")
+
+
+def _table(root: Path) -> dict[str, Any]:
+    write(root, pngs("{:03}.png", len(_BREEDS)))
+    paths = [str(root / f"{n:03}.png") for n in range(len(_BREEDS))]
+    return {"path": paths, "label": list(_BREEDS), "age": [*range(len(_BREEDS))]}
+
+
+def _of_table(keys: str) -> Samples:
+    return samples_of(keys, len(_BREEDS), lambda n: {"label": _BREEDS[n], "age": n})
+
+
+def _of_frame(root: Path) -> Samples:
+    return _of_table(f"{root}/{{:03}}.png")
+
+
+def _frame(module: str) -> Callable[[Path], Mapping[str, Any]]:
+    def make(root: Path) -> Mapping[str, Any]:
+        frames = __import__(module)
+        return {"frame": frames.DataFrame(_table(root))}
+
+    return make
+
+
+def _hugging_face(root: Path) -> Mapping[str, Any]:
+    import datasets
+
+    names = sorted(set(_BREEDS))
+    columns = {"img": _table(root)["path"], "breed": [*map(names.index, _BREEDS)], "age": [*range(len(_BREEDS))]}
+    kinds = {"img": datasets.Image(), "breed": datasets.ClassLabel(names=names), "age": datasets.Value("int64")}
+    return {"dataset": datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))}
+
+
+_PARTS: list[dict[str, Any]] = [
+    {"bbox": [[20, 12, 9, 8], [2, 3, 4, 5]], "category": [1, 0], "area": [72, 20]},
+    {"bbox": [], "category": [], "area": []},
+]
+
+
+def _dataset_of_parts(root: Path) -> Mapping[str, Any]:
+    import datasets
+
+    kinds = {"bbox": datasets.Value("float32"), "category": datasets.ClassLabel(names=["ear", "nose"])}
+    inner = {
+        "bbox": datasets.Sequence(datasets.Sequence(kinds["bbox"], length=4)),
+        "category": datasets.Sequence(kinds["category"]),
+        "area": datasets.Sequence(datasets.Value("int64")),
+    }
+    features = datasets.Features({"image": datasets.Image(), "objects": inner})
+    images = _table(root)["path"][: len(_PARTS)]
+    return {"dataset": datasets.Dataset.from_dict({"image": images, "objects": _PARTS}, features=features)}
+
+
+def _of_parts(root: Path) -> Samples:
+    found = {}
+    for n, one in enumerate(_PARTS):
+        rows = [[x, y, x + w, y + h, k] for (x, y, w, h), k in zip(one["bbox"], one["category"], strict=True)]
+        found[f"{n:08}"] = {"image": shot(n), "boxes": _boxes(rows), "area": np.array(one["area"], np.int64)}
+    return found
+
+
+def _of_stream() -> Samples:
+    return samples_of("{:08}", 9, lambda n: {"label": ("cat", "dog", "eel")[n % 3], "score": n / 4})
+
+
+def _detection(i: int) -> tuple[Image.Image, dict[str, Any]]:
+    """As in torchvision's tutorial on detection."""
+    boxes = [[n, n + 1, n + 9, n + 12] for n in range(i % 3)]
+    labels = np.arange(1, i % 3 + 1)
+    target = {"boxes": np.array(boxes, np.float32).reshape(-1, 4), "labels": labels, "area": labels * 99.0}
+    return Image.fromarray(shot(i)), {**target, "image_id": i}
+
+
+def _of_detection(i: int) -> dict[str, Any]:
+    rows = [[n, n + 1, n + 9, n + 12, n + 1] for n in range(i % 3)]
+    return {"boxes": _boxes(rows), "area": 99.0 * np.arange(1, i % 3 + 1), "image_id": i}
+
+
+class _Annotations(Data):
+    """As torchvision's CocoDetection."""
+
+    coco = type("coco", (), {"cats": {9: {"id": 9, "name": "cat"}, 4: {"id": 4, "name": "dog"}}})
+
+
+def _annotated(i: int) -> tuple[Image.Image, list[dict[str, Any]]]:
+    things = [{"bbox": [n, 2, 9, 8], "category_id": (9, 4)[n % 2], "iscrowd": int(n == 2)} for n in range(i)]
+    return Image.fromarray(shot(i)), things
+
+
+def _of_annotated(i: int) -> dict[str, Any]:
+    rows = [[n, 2, n + 9, 10, 1 - n % 2] for n in range(i)]
+    return {"boxes": _boxes(rows[:2] + rows[3:]), "crowds": _boxes(rows[2:3])}
+
+
+def _of_any_size(i: int) -> Any:
+    return picture(24 + 4 * (i % 3), 32, i)
+
 
 LAYOUTS = (
     of_files(
@@ -251,5 +355,34 @@ LAYOUTS = (
         "a metadata.jsonl with `objects`",
         {**_images("photos/{:03}.png"), "photos/metadata.jsonl": _METADATA},
         _samples("{:03}.png", _of_objects),
+    ),
+    Layout("a pandas DataFrame of paths and labels", _frame("pandas"), _of_frame, ("pandas",)),
+    Layout("a polars DataFrame of paths and labels", _frame("polars"), _of_frame, ("polars",)),
+    Layout("a Hugging Face `Dataset`", _hugging_face, lambda root: _of_table("{:08}"), ("datasets",)),
+    Layout("a Hugging Face `Dataset` with `objects`", _dataset_of_parts, _of_parts, ("datasets",)),
+    Layout(
+        "a dataset whose labels are texts",
+        lambda root: {"dataset": Data(6, lambda i: (Image.fromarray(shot(i)), _BREEDS[i]))},
+        lambda root: samples_of("{:08}", 6, lambda i: {"label": _BREEDS[i]}),
+    ),
+    Layout(
+        "a detection dataset: (image, dict of `boxes` and `labels`)",
+        lambda root: {"dataset": Data(5, _detection)},
+        lambda root: samples_of("{:08}", 5, _of_detection),
+    ),
+    Layout(
+        "torchvision's `CocoDetection`: (image, list of annotations)",
+        lambda root: {"dataset": _Annotations(5, _annotated)},
+        lambda root: samples_of("{:08}", 5, _of_annotated),
+    ),
+    Layout(
+        "a dataset of arrays of different sizes, as by `cv2.imread`",
+        lambda root: {"dataset": Data(6, lambda i: (_of_any_size(i), i % 2))},
+        lambda root: {f"{i:08}": {"image": _of_any_size(i), "label": i % 2} for i in range(6)},
+    ),
+    Layout(
+        "a generator, or a stream without a length",
+        lambda root: {"stream": (sample for sample in _of_stream().values())},
+        lambda root: _of_stream(),
     ),
 )

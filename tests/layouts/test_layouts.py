@@ -8,13 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import made_arrays
-import made_chunks
 import made_labels
 import made_objects
-import made_python
-import made_robots
-import made_texts
-import made_tfrecord
 import numpy as np
 import pytest
 from childless import without_children
@@ -24,16 +19,7 @@ from running import run_here
 import rawpack
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/i-have.md"
-LAYOUTS: tuple[Layout, ...] = (
-    *made_arrays.LAYOUTS,
-    *made_chunks.LAYOUTS,
-    *made_labels.LAYOUTS,
-    *made_objects.LAYOUTS,
-    *made_python.LAYOUTS,
-    *made_robots.LAYOUTS,
-    *made_texts.LAYOUTS,
-    *made_tfrecord.LAYOUTS,
-)
+LAYOUTS: tuple[Layout, ...] = (*made_arrays.LAYOUTS, *made_labels.LAYOUTS, *made_objects.LAYOUTS)
 
 
 def lines() -> dict[str, str]:
