@@ -382,18 +382,20 @@ def test_tensors_that_are_made_in_the_loop(reader: Reader, form: str, steps: lis
 
 
 def test_every_byte_is_scaled_alike() -> None:
-    """All values of a byte, in each channel: within 0.000001 of numpy's as float32, and the next float16 at most."""
+    """All values of a byte, in each channel: within 0.000001 of numpy's as float32, and the next float16 at most; where
+    another dtype is asked for, they are rounded once, after they were scaled."""
     from rawpack.integrations.torch import _Converter
 
     ramp = np.arange(256, dtype=np.uint8)[:, None, None].repeat(3, 2)
-    for dtype in ("float32", "float16"):
+    for dtype, asked in (("float32", None), ("float16", None), ("float32", torch.bfloat16)):
         made = Spec(ramp.shape, dtype, "HWC")
         table = ByTable([Normalize(MEAN, STD, dtype)], Spec(ramp.shape, "uint8", "HWC"), made)
         expected = table.apply(ramp, None)
-        scaled = _Converter(torch, tail_of(table, made), False, None)(torch.from_numpy(ramp)).numpy()
-        assert scaled.dtype == expected.dtype
-        difference = np.abs(scaled.astype(np.float64) - expected)
-        assert (difference <= (1e-6 if dtype == "float32" else np.spacing(np.abs(expected)))).all()
+        scaled = _Converter(torch, tail_of(table, made), False, asked)(torch.from_numpy(ramp))
+        assert scaled.dtype == (asked or getattr(torch, dtype))
+        difference = np.abs(scaled.double().numpy() - expected)
+        most = 1e-6 if dtype == "float32" else np.spacing(np.abs(expected))
+        assert (difference <= (most if asked is None else 2.0**-8 * np.abs(expected) + 1e-6)).all()
 
 
 # ---------------------------------------------------------------------------------------------- arguments
