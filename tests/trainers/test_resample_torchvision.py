@@ -1,7 +1,7 @@
 """Bytes are resized to the pixels of torchvision's tensors, to the bit, with antialias and without.
 
 scripts/test puts torchvision into a folder of its own: where its operators do not fit the torch that is installed,
-other trainers fail to import it. It resizes by torch's `interpolate`, which is tested by itself, too.
+other trainers fail to import it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ Box = tuple[int, int, int, int]
 ResizedCrop = Callable[[Any, Box, tuple[int, int], bool], Any]
 
 
-@pytest.fixture(params=["torchvision", "torch"])
-def resized_crop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ResizedCrop:
-    """What makes (N, C, height, width) of a box (y, x, height, width) of a tensor (N, C, H, W)."""
-    if request.param == "torch":
+@pytest.fixture
+def resized_crop(monkeypatch: pytest.MonkeyPatch) -> ResizedCrop:
+    """What makes (N, C, height, width) of a box (y, x, height, width) of a tensor (N, C, H, W): torchvision, or torch,
+    by which torchvision resizes."""
+    monkeypatch.syspath_prepend(str(Path(sys.prefix) / "torchvision"))
+    if find_spec("torchvision") is None:
         return lambda tensor, box, size, antialias: torch.nn.functional.interpolate(
             tensor[..., box[0] : box[0] + box[2], box[1] : box[1] + box[3]], size, mode="bilinear", antialias=antialias
         )
-    monkeypatch.syspath_prepend(str(Path(sys.prefix) / "torchvision"))
-    if find_spec("torchvision") is None:
-        pytest.skip("torchvision is not installed")
     from trainers.scripts.with_torchvision import make_torchvision_importable
 
     make_torchvision_importable()

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import save
-from running import pack, run_here
+from running import run_here
 from ways import way
 
 from rawpack import Reader
-from rawpack.transforms import MixUp, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
+from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 
 pytestmark = [
     pytest.mark.soak,
@@ -162,28 +162,3 @@ def test_a_loop_that_was_killed_resumes(place: Path) -> None:
         rest = [numbers_in(*pair) for pair in resumed]
         assert (got, rest) == (epochs[1], epochs[2]) if taken == 3 else got + rest == epochs[1]
     loader.mixup_enabled = loader.mixup_enabled
-
-
-def test_mixing_in_the_workers(place: Path) -> None:
-    """Labels of MixUp are vectors that timm's loss takes, as those of timm's Mixup."""
-    import torch
-    from timm.data import Mixup
-    from timm.loss import SoftTargetCrossEntropy
-
-    batches = Reader(place / "sets" / "train").batches(8, shuffle=True, workers=0, transform=[MixUp(alpha=0.2)])
-    _, labels = next(iter(batches.torch(as_tuple=PAIR)))
-    _, expected = Mixup(mixup_alpha=0.2, num_classes=2)(torch.zeros(8, 3, 4, 4), torch.arange(8) % 2)
-    assert (labels.shape, labels.dtype) == (expected.shape, expected.dtype)
-    torch.testing.assert_close(labels.sum(1), torch.ones(8))
-    assert SoftTargetCrossEntropy()(torch.zeros(8, 2), labels).item() == pytest.approx(np.log(2))
-
-
-def test_the_order_of_classes(tmp_path: Path) -> None:
-    """timm puts c2 before c10; a store has them in the order of their characters."""
-    from timm.data import create_dataset
-
-    for name in ("c2", "c10"):
-        save(tmp_path / "photos" / name / "0.png", np.zeros((8, 8, 3), np.uint8))
-    pack(tmp_path / "photos", tmp_path / "store", "--size", 8)
-    assert create_dataset("", root=str(tmp_path / "photos")).reader.class_to_idx == {"c2": 0, "c10": 1}
-    assert Reader(tmp_path / "store").classes == ("c10", "c2")
