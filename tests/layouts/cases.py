@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shlex
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -31,6 +32,7 @@ from rawpack_packer.sources import DividedError, FieldKind, Source, Table, open_
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.table.remote_files import Spool
 
+ANSWERS = Path(__file__).with_name("answers.toml")
 Files = Mapping[str, bytes | str]
 Answer = dict[str, Any]
 """What a path is taken for, or why it is refused: texts, numbers, lists and tables of these."""
@@ -74,6 +76,10 @@ class Case:
     """Whether the path is a command, of which it is recorded what it would do."""
     is_saved: bool = True
     """Whether its table can be saved for a run that resumes."""
+
+
+def recorded() -> dict[str, Answer]:
+    return tomllib.loads(ANSWERS.read_text("utf-8"))
 
 
 def missing(case: Case) -> str:
@@ -160,17 +166,19 @@ class _Sorted(Iterator[Any], AbstractContextManager[Any]):
 
 
 @contextmanager
-def in_this_process() -> Any:
-    """Without children, and the entries of a folder come in the order of their names."""
-    listed = os.scandir
+def in_this_process() -> Iterator[list[Any]]:
+    """Without children, and the entries of a folder come in the order of their names. Gives the folders that are listed
+    meanwhile."""
+    plain, listed = os.scandir, list[Any]()
 
     def scandir(path: Any = ".") -> Any:
         if not isinstance(path, int) and Path(os.fsdecode(path)).name == CLOSED:
             raise PermissionError(13, "Permission denied", path)
-        return _Sorted(listed(path))
+        listed.append(path)
+        return _Sorted(plain(path))
 
     with without_children(), mock.patch.object(os, "scandir", scandir):
-        yield
+        yield listed
 
 
 def prepare(case: Case, folder: Path, server: Server | None = None) -> Callable[[], Source]:

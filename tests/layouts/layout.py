@@ -28,12 +28,11 @@ class Layout:
     make: Callable[[Path], Mapping[str, Any] | None]
     """Lays the data in the empty folder in which the command then runs. For a line of Python, it returns the names that
     the line uses."""
-    samples: Callable[[Path], Samples]
-    """What is to be read, found in that folder by code that is not rawpack's."""
+    samples: Callable[[Path], Samples] | None = None
+    """What is to be read, found in that folder by code that is not rawpack's. None: the keys and labels that the corpus
+    records, as tests of the kind compare all values."""
     needs: tuple[str, ...] = ()
     """Modules without which the layout is skipped."""
-    tolerance: float = 0
-    """By how much a pixel may differ, where images are stored as JPEG by their maker."""
 
 
 def of_files(have: str, files: Files | Callable[[], Files], samples: Samples, needs: tuple[str, ...] = ()) -> Layout:

@@ -1,29 +1,20 @@
-"""Layouts of arrays, of TFRecord files and of what other loaders wrote: what is in them is what is to be read."""
+"""Layouts of arrays, and of what other loaders wrote."""
 
 from __future__ import annotations
 
 import gzip
-import json
-import struct
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import cv2
 import h5py
 import lmdb
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from cases import Files, write
 from cases_arrays import idx
 from cases_beside import npy, npz
-from layout import Layout, Samples, copied, lines, of_files, pixels, png, samples_of, shot
+from layout import Layout, Samples, copied, of_files, pixels, shot
 from pictures import encoded
-from tfrecords import tfrecord
-
-# ---------------------------------------------------------------------------------------------- arrays
 
 _FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 _SIZES = {"train": 7, "val": 4, "valid": 4, "test": 5}
@@ -169,155 +160,20 @@ _ARRAYS = (
     ),
 )
 
-# ---------------------------------------------------------------------------------------------- TFRecord
-
-_NAMES = ("cat", "dog")
-_COUNT = 8
-
-
-def _imagenet() -> Files:
-    def example(n: int) -> dict[str, Any]:
-        return {
-            "image/encoded": png(n), "image/filename": f"{n}.JPEG", "image/class/label": n % 2 + 1,
-            "image/class/text": _NAMES[n % 2], "image/height": 24,
-        }  # fmt: skip
-
-    return {f"imagenet/train-{k:05}-of-00002": tfrecord([example(4 * k + n) for n in range(4)]) for k in range(2)}
-
-
-def _detection() -> Files:
-    def example(n: int) -> dict[str, Any]:
-        count = n % 3
-        left = [0.25 * i for i in range(count)]
-        return {
-            "image/encoded": png(n), "image/filename": f"{n}.jpg",
-            "image/object/bbox/xmin": left, "image/object/bbox/ymin": [0.25] * count,
-            "image/object/bbox/xmax": [x + 0.5 for x in left], "image/object/bbox/ymax": [0.75] * count,
-            "image/object/class/label": [i + 1 for i in range(count)], "image/object/class/text": [*_NAMES[:count]],
-            "image/object/area": [100.0 + n] * count,
-        }  # fmt: skip
-
-    return {"coco/coco_train.record-00000-of-00001": tfrecord([*map(example, range(_COUNT))])}
-
-
-def _of_detection(n: int) -> dict[str, Any]:
-    boxes = np.array([[8 * i, 6, 8 * i + 16, 18, i] for i in range(n % 3)]).reshape(-1, 5)
-    return {"boxes": boxes, "area": np.full(n % 3, 100.0 + n)}
-
-
-_SPLITS = {"train": range(6), "test": range(6, _COUNT)}
-
-
-def _datasets() -> Files:
-    """As TensorFlow Datasets has it."""
-    features = {
-        "image": {"image": {"shape": {"dimensions": ["-1", "-1", "3"]}, "dtype": "uint8", "encodingFormat": "png"}},
-        "label": {"classLabel": {"numClasses": "2"}},
-        "matrix": {"tensor": {"dtype": "float32", "encoding": "none", "shape": {"dimensions": ["2", "2"]}}},
-    }
-    about = [{"name": name, "shardLengths": [str(len(rows))]} for name, rows in _SPLITS.items()]
-    files: dict[str, bytes | str] = {
-        "label.labels.txt": lines(*_NAMES),
-        "features.json": json.dumps({"featuresDict": {"features": features}}),
-        "dataset_info.json": json.dumps({"name": "pets", "fileFormat": "tfrecord", "splits": about}),
-    }
-    for name, rows in _SPLITS.items():
-        files[f"pets-{name}.tfrecord-00000-of-00001"] = tfrecord(
-            [{"image": png(n), "label": n % 2, "file_name": f"{n}.png", "matrix": [float(n), 1, 2, 3]} for n in rows]
-        )
-    return {f"pets/1.0.0/{name}": data for name, data in files.items()}
-
-
-_RECORDS: tuple[tuple[str, Callable[[], Files], Samples], ...] = (
-    (
-        "ImageNet as TFRecord files",
-        _imagenet,
-        samples_of("{}.JPEG", _COUNT, lambda n: {"label": _NAMES[n % 2], "height": 24}),
-    ),
-    (
-        "TFRecord files of TensorFlow's object detection",
-        _detection,
-        samples_of("{}.jpg", _COUNT, _of_detection),
-    ),
-    (
-        "a folder of TensorFlow Datasets",
-        _datasets,
-        {
-            f"{split}/{n}.png": {
-                "image": shot(n),
-                "label": _NAMES[n % 2],
-                "matrix": np.array([[n, 1], [2, 3]], np.float32),
-            }
-            for split, rows in _SPLITS.items()
-            for n in rows
-        },
-    ),
-)
-
-# ---------------------------------------------------------------------------------------------- other loaders
-
-
-def _values(folder: Path) -> list[tuple[bytes, bytes]]:
-    """The image and the label of each sample of all shards: of MDS after the length of the image, and the label first;
-    of litdata after both lengths."""
-    found = []
-    for path in sorted(path for path in folder.iterdir() if path.name != "index.json"):
-        data = path.read_bytes()
-        starts = struct.unpack_from(f"<{int.from_bytes(data[:4], 'little') + 1}I", data, 4)
-        samples = [data[start:end] for start, end in pairwise(starts)]
-        found += [(one[12:], one[4:12]) if path.suffix == ".mds" else (one[8:-8], one[-8:]) for one in samples]
-    return found
-
-
-def _chunks(have: str, fixture: str, folder: str, splits: tuple[str, ...] = ("",)) -> Layout:
-    """What MDS and litdata wrote."""
-
-    def samples(root: Path) -> Samples:
-        return {
-            f"{split}{i:08d}": {"image": pixels(image), "label": int.from_bytes(label, "little")}
-            for split in splits
-            for i, (image, label) in enumerate(_values(root / folder / split))
-        }
-
-    return Layout(have, copied(fixture, folder), samples)
-
-
-_TASKS = ("pick the cube", "open the drawer, ä")
-
-
-def _of_robots(root: Path) -> Samples:
-    """The rows in the order of the files, and the frames of all videos one after another, by OpenCV."""
-    rows = pa.concat_tables(pq.read_table(path) for path in sorted(root.glob("robot/data/*/*.parquet"))).to_pylist()
-    frames = []
-    for path in sorted(root.glob("robot/videos/**/*.mp4")):
-        video = cv2.VideoCapture(str(path))
-        while (read := video.read())[0]:
-            frames.append(cv2.cvtColor(read[1], cv2.COLOR_BGR2RGB))
-    return {
-        f"episode_{row['episode_index']:06d}#{row['frame_index']:06d}": {
-            "image": frame,
-            "video": row["episode_index"],
-            "frame": row["frame_index"],
-            "pts_seconds": np.float32(row["timestamp"]),
-            "task": _TASKS[row["task_index"]],
-            "action": np.array(row["action"], np.float32),
-            **{name: row[name] for name in ("timestamp", "frame_index", "episode_index", "task_index")},
-        }
-        for row, frame in zip(rows, frames, strict=True)
-    }
-
-
-def _robots(have: str, version: str) -> Layout:
-    return Layout(have, copied(f"lerobot/{version}/h264", "robot"), _of_robots, ("av",), 40)
-
-
 LAYOUTS = (
     *_ARRAYS,
-    *(of_files(have, files, samples, ("google_crc32c",)) for have, files, samples in _RECORDS),
-    _chunks("MDS of MosaicML Streaming: shards and an `index.json`", "mds/splits/train", "set"),
-    _chunks("MDS in folders of splits", "mds/splits", "set", ("train/", "val/")),
-    _chunks("what `litdata.optimize` writes: chunks and an `index.json`", "litdata/dicts", "set"),
-    _chunks("the same, whose samples are tuples of an image and a label", "litdata/pairs", "pairs"),
-    _robots("a LeRobot dataset, v3: many episodes in each video", "v30"),
-    _robots("a LeRobot dataset, v2: a video for each episode", "v21"),
+    *(
+        Layout(have, copied(f"tfrecord/{fixture}", to), needs=("google_crc32c",))
+        for have, fixture, to in (
+            ("ImageNet as TFRecord files", "imagenet", "imagenet"),
+            ("TFRecord files of TensorFlow's object detection", "detection", "coco"),
+            ("a folder of TensorFlow Datasets", "pets", "pets"),
+        )
+    ),
+    Layout("MDS of MosaicML Streaming: shards and an `index.json`", copied("mds/splits/train", "set")),
+    Layout("MDS in folders of splits", copied("mds/splits", "set")),
+    Layout("what `litdata.optimize` writes: chunks and an `index.json`", copied("litdata/dicts", "set")),
+    Layout("the same, whose samples are tuples of an image and a label", copied("litdata/pairs", "pairs")),
+    Layout("a LeRobot dataset, v3: many episodes in each video", copied("lerobot/v30/h264", "robot"), needs=("av",)),
+    Layout("a LeRobot dataset, v2: a video for each episode", copied("lerobot/v21/h264", "robot"), needs=("av",)),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from archived import zipped
 from cases import Files, write
 from cases_beside import parquet
-from layout import Layout, Samples, copied, lines, of_files, pixels, png, pngs, samples_of, shot
+from layout import Layout, Samples, copied, lines, of_files, png, pngs, samples_of, shot
 
 _BREEDS = ("beagle", "pug", "vizsla") * 2
 _WNIDS = ("n01440764", "n02123045", "n03425413") * 2
@@ -123,43 +122,6 @@ _COCO = {
 _LLAVA = [
     {"id": f"{n:012}", "image": f"coco/train2017/{n:012}.png", "conversations": _conversation(n)} for n in range(_COUNT)
 ]
-
-
-def _of_files(root: Path) -> Samples:
-    found = {}
-    for path in sorted(root.glob("laion/*/*.jpg")):
-        about = json.loads(path.with_suffix(".json").read_text())
-        about |= {"image": pixels(path), "caption": path.with_suffix(".txt").read_text()}
-        found[path.stem] = {name: about[name] for name in about if name not in ("key", "status", "error_message")}
-    assert len(found) == 7  # the last of eight images was not found
-    return found
-
-
-def _of_shards(root: Path) -> Samples:
-    members = {}
-    for path in sorted(root.glob("laion/*.tar")):
-        with tarfile.open(path) as tar:
-            members |= {one.name: tar.extractfile(one).read() for one in tar}  # type: ignore[union-attr]
-    return {
-        name.removesuffix(".jpg"): {"image": pixels(data), "caption": members[name.replace(".jpg", ".txt")].decode()}
-        for name, data in members.items()
-        if name.endswith(".jpg")
-    }
-
-
-def _of_tables(root: Path) -> Samples:
-    import pyarrow.parquet as pq
-
-    rows = [row for path in sorted(root.glob("laion/*.parquet")) for row in pq.read_table(path).to_pylist()]
-    assert len(rows) == 8
-    return {
-        row.pop("key"): {
-            "image": pixels(row.pop("jpg")),
-            **{name: "" if value is None else value for name, value in row.items()},
-        }
-        for row in rows
-        if row["status"] == "success"
-    }
 
 
 def _captions_in_parquet() -> Files:
@@ -293,9 +255,10 @@ LAYOUTS = (
             lambda n: {"id": f"{n:012}", "conversations": json.dumps(_conversation(n), ensure_ascii=False)},
         ),
     ),
-    Layout("what img2dataset writes as `files`", copied("img2dataset/files", "laion"), _of_files, ("pyarrow",)),
-    Layout("what img2dataset writes as `webdataset`", copied("img2dataset/webdataset", "laion"), _of_shards),
-    Layout("what img2dataset writes as `parquet`", copied("img2dataset/parquet", "laion"), _of_tables, ("pyarrow",)),
+    *(
+        Layout(f"what img2dataset writes as `{form}`", copied(f"img2dataset/{form}", "laion"), needs=("pyarrow",))
+        for form in ("files", "webdataset", "parquet")
+    ),
     of_files(
         "Hugging Face's Parquet with lists of captions",
         _captions_in_parquet,

@@ -11,7 +11,7 @@ import numpy as np
 from cases import Files, write
 from cases_arrays import Data
 from cases_beside import parquet
-from layout import FIXTURES, Layout, Samples, copied, lines, of_files, pixels, pngs, samples_of, shot
+from layout import FIXTURES, Layout, Samples, copied, lines, of_files, pixels, pngs, shot
 from numpy.typing import NDArray
 from pictures import encoded, picture
 from PIL import Image
@@ -222,84 +222,54 @@ _METADATA = lines(*(json.dumps({"file_name": f"{i:03}.png", "image_id": i, "obje
 _BREEDS = ("pug", "corgi", "pug", "beagle", "corgi", "pug")
 
 
-def _table(root: Path) -> dict[str, Any]:
+def _paths(root: Path) -> list[str]:
     write(root, pngs("{:03}.png", len(_BREEDS)))
-    paths = [str(root / f"{n:03}.png") for n in range(len(_BREEDS))]
-    return {"path": paths, "label": list(_BREEDS), "age": [*range(len(_BREEDS))]}
-
-
-def _of_table(keys: str) -> Samples:
-    return samples_of(keys, len(_BREEDS), lambda n: {"label": _BREEDS[n], "age": n})
-
-
-def _of_frame(root: Path) -> Samples:
-    return _of_table(f"{root}/{{:03}}.png")
+    return [str(root / f"{n:03}.png") for n in range(len(_BREEDS))]
 
 
 def _frame(module: str) -> Callable[[Path], Mapping[str, Any]]:
-    def make(root: Path) -> Mapping[str, Any]:
-        frames = __import__(module)
-        return {"frame": frames.DataFrame(_table(root))}
-
-    return make
+    return lambda root: {"frame": __import__(module).DataFrame({"path": _paths(root), "label": [*_BREEDS]})}
 
 
 def _hugging_face(root: Path) -> Mapping[str, Any]:
     import datasets
 
-    names = sorted(set(_BREEDS))
-    columns = {"img": _table(root)["path"], "breed": [*map(names.index, _BREEDS)], "age": [*range(len(_BREEDS))]}
+    names, numbers = sorted(set(_BREEDS)), range(len(_BREEDS))
+    columns = {"img": _paths(root), "breed": [*map(names.index, _BREEDS)], "age": [*numbers]}
     kinds = {"img": datasets.Image(), "breed": datasets.ClassLabel(names=names), "age": datasets.Value("int64")}
     return {"dataset": datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))}
 
 
-_PARTS: list[dict[str, Any]] = [
-    {"bbox": [[20, 12, 9, 8], [2, 3, 4, 5]], "category": [1, 0], "area": [72, 20]},
-    {"bbox": [], "category": [], "area": []},
-]
-
-
-def _dataset_of_parts(root: Path) -> Mapping[str, Any]:
+def _hugging_face_objects(root: Path) -> Mapping[str, Any]:
     import datasets
 
-    kinds = {"bbox": datasets.Value("float32"), "category": datasets.ClassLabel(names=["ear", "nose"])}
     inner = {
-        "bbox": datasets.Sequence(datasets.Sequence(kinds["bbox"], length=4)),
-        "category": datasets.Sequence(kinds["category"]),
+        "bbox": datasets.Sequence(datasets.Sequence(datasets.Value("float32"), length=4)),
+        "category": datasets.Sequence(datasets.ClassLabel(names=["ear", "nose"])),
         "area": datasets.Sequence(datasets.Value("int64")),
     }
+    objects: list[Any] = [
+        {"bbox": [[20, 12, 9, 8], [2, 3, 4, 5]], "category": [1, 0], "area": [72, 20]},
+        {"bbox": [], "category": [], "area": []},
+    ]
     features = datasets.Features({"image": datasets.Image(), "objects": inner})
-    images = _table(root)["path"][: len(_PARTS)]
-    return {"dataset": datasets.Dataset.from_dict({"image": images, "objects": _PARTS}, features=features)}
+    columns = {"image": _paths(root)[:2], "objects": objects}
+    return {"dataset": datasets.Dataset.from_dict(columns, features=features)}
 
 
-def _of_parts(root: Path) -> Samples:
-    found = {}
-    for n, one in enumerate(_PARTS):
-        rows = [[x, y, x + w, y + h, k] for (x, y, w, h), k in zip(one["bbox"], one["category"], strict=True)]
-        found[f"{n:08}"] = {"image": shot(n), "boxes": _boxes(rows), "area": np.array(one["area"], np.int64)}
-    return found
-
-
-def _of_stream() -> Samples:
-    return samples_of("{:08}", 9, lambda n: {"label": ("cat", "dog", "eel")[n % 3], "score": n / 4})
+def _dataset(have: str, dataset: Data) -> Layout:
+    return Layout(have, lambda root: {"dataset": dataset})
 
 
 def _detection(i: int) -> tuple[Image.Image, dict[str, Any]]:
     """As in torchvision's tutorial on detection."""
-    boxes = [[n, n + 1, n + 9, n + 12] for n in range(i % 3)]
+    boxes = np.array([[n, n + 1, n + 9, n + 12] for n in range(i % 3)], np.float32).reshape(-1, 4)
     labels = np.arange(1, i % 3 + 1)
-    target = {"boxes": np.array(boxes, np.float32).reshape(-1, 4), "labels": labels, "area": labels * 99.0}
-    return Image.fromarray(shot(i)), {**target, "image_id": i}
+    return Image.fromarray(shot(i)), {"boxes": boxes, "labels": labels, "area": labels * 99.0, "image_id": i}
 
 
-def _of_detection(i: int) -> dict[str, Any]:
-    rows = [[n, n + 1, n + 9, n + 12, n + 1] for n in range(i % 3)]
-    return {"boxes": _boxes(rows), "area": 99.0 * np.arange(1, i % 3 + 1), "image_id": i}
-
-
-class _Annotations(Data):
-    """As torchvision's CocoDetection."""
+class _CocoDetection(Data):
+    """As torchvision's."""
 
     coco = type("coco", (), {"cats": {9: {"id": 9, "name": "cat"}, 4: {"id": 4, "name": "dog"}}})
 
@@ -307,15 +277,6 @@ class _Annotations(Data):
 def _annotated(i: int) -> tuple[Image.Image, list[dict[str, Any]]]:
     things = [{"bbox": [n, 2, 9, 8], "category_id": (9, 4)[n % 2], "iscrowd": int(n == 2)} for n in range(i)]
     return Image.fromarray(shot(i)), things
-
-
-def _of_annotated(i: int) -> dict[str, Any]:
-    rows = [[n, 2, n + 9, 10, 1 - n % 2] for n in range(i)]
-    return {"boxes": _boxes(rows[:2] + rows[3:]), "crowds": _boxes(rows[2:3])}
-
-
-def _of_any_size(i: int) -> Any:
-    return picture(24 + 4 * (i % 3), 32, i)
 
 
 LAYOUTS = (
@@ -356,33 +317,19 @@ LAYOUTS = (
         {**_images("photos/{:03}.png"), "photos/metadata.jsonl": _METADATA},
         _samples("{:03}.png", _of_objects),
     ),
-    Layout("a pandas DataFrame of paths and labels", _frame("pandas"), _of_frame, ("pandas",)),
-    Layout("a polars DataFrame of paths and labels", _frame("polars"), _of_frame, ("polars",)),
-    Layout("a Hugging Face `Dataset`", _hugging_face, lambda root: _of_table("{:08}"), ("datasets",)),
-    Layout("a Hugging Face `Dataset` with `objects`", _dataset_of_parts, _of_parts, ("datasets",)),
-    Layout(
-        "a dataset whose labels are texts",
-        lambda root: {"dataset": Data(6, lambda i: (Image.fromarray(shot(i)), _BREEDS[i]))},
-        lambda root: samples_of("{:08}", 6, lambda i: {"label": _BREEDS[i]}),
-    ),
-    Layout(
-        "a detection dataset: (image, dict of `boxes` and `labels`)",
-        lambda root: {"dataset": Data(5, _detection)},
-        lambda root: samples_of("{:08}", 5, _of_detection),
-    ),
-    Layout(
-        "torchvision's `CocoDetection`: (image, list of annotations)",
-        lambda root: {"dataset": _Annotations(5, _annotated)},
-        lambda root: samples_of("{:08}", 5, _of_annotated),
-    ),
-    Layout(
+    Layout("a pandas DataFrame of paths and labels", _frame("pandas"), needs=("pandas",)),
+    Layout("a polars DataFrame of paths and labels", _frame("polars"), needs=("polars",)),
+    Layout("a Hugging Face `Dataset`", _hugging_face, needs=("datasets",)),
+    Layout("a Hugging Face `Dataset` with `objects`", _hugging_face_objects, needs=("datasets",)),
+    _dataset("a dataset whose labels are texts", Data(6, lambda i: (Image.fromarray(shot(i)), _BREEDS[i]))),
+    _dataset("a detection dataset: (image, dict of `boxes` and `labels`)", Data(5, _detection)),
+    _dataset("torchvision's `CocoDetection`: (image, list of annotations)", _CocoDetection(5, _annotated)),
+    _dataset(
         "a dataset of arrays of different sizes, as by `cv2.imread`",
-        lambda root: {"dataset": Data(6, lambda i: (_of_any_size(i), i % 2))},
-        lambda root: {f"{i:08}": {"image": _of_any_size(i), "label": i % 2} for i in range(6)},
+        Data(6, lambda i: (picture(24 + 4 * (i % 3), 32, i), i % 2)),
     ),
     Layout(
         "a generator, or a stream without a length",
-        lambda root: {"stream": (sample for sample in _of_stream().values())},
-        lambda root: _of_stream(),
+        lambda root: {"stream": ({"image": shot(n), "label": ("cat", "dog", "eel")[n % 3]} for n in range(9))},
     ),
 )

@@ -14,7 +14,6 @@ from unittest import mock
 
 import cases
 import corpus
-import looks
 import pytest
 from running import run_here
 from store_server import Server, serving
@@ -22,7 +21,7 @@ from store_server import Server, serving
 from rawpack.errors import UsageError
 from rawpack_packer.sources import open_source, registry
 
-ANSWERS = corpus.recorded()
+ANSWERS = cases.recorded()
 _WRITE = "; python tests/layouts/corpus.py --write records it"
 
 
@@ -46,16 +45,6 @@ def _comparable(answer: dict[str, Any]) -> dict[str, Any]:
     return {key: list(map(str, value)) if key == "labels" else value for key, value in answer.items()}
 
 
-@pytest.mark.parametrize("case", looks.CASES, ids=lambda case: case.name)
-def test_no_more_is_looked_at_than_recorded(case: cases.Case, tmp_path: Path, server: Server) -> None:
-    if module := cases.missing(case):
-        pytest.skip(f"needs {module}")
-    most = ANSWERS[f"looks: {case.name}"]
-    counts = looks.looked(case, tmp_path, server)
-    more = {name: count for name, count in counts.items() if isinstance(count, int) and count > most[name]}
-    assert not more, f"{case.name}: {most}{_WRITE}"
-
-
 _ASK = ("AnnotatedError", "SplitColumnError")
 _PRINTED = [name for name, answer in ANSWERS.items() if answer.get("refused") in _ASK and "type" in answer]
 
@@ -77,7 +66,7 @@ def test_a_command_that_a_refusal_prints_packs(name: str, tmp_path: Path, server
 
 def test_each_answer_is_of_a_layout() -> None:
     """None is left over from a layout that was taken out, and each that is known to be wrong is marked."""
-    assert list(ANSWERS) == list(corpus.TABLES)
+    assert list(ANSWERS) == list(corpus.CASES)
     marked = {name: answer["wrong"] for name, answer in ANSWERS.items() if "wrong" in answer}
     assert marked == {name: case.wrong for name, case in corpus.CASES.items() if case.wrong}
 
