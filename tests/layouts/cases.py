@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import shlex
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +20,6 @@ from unittest import mock
 import numpy as np
 from childless import without_children
 from PIL import Image
-from running import run_here
 from store_server import Server
 
 from rawpack.errors import DecodeError, RawpackError
@@ -61,19 +59,15 @@ class Case:
     """Unique in its table."""
     path: str | None
     """What is opened, from the folder in which the layout is made; of a layout that is served, the end of its URL; of a
-    command, its words; None for what `make` returns."""
+    None for what `make` returns."""
     make: Files | Callable[[Path], Any]
     """The files; or what makes them in an empty folder, or returns them."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keywords of `open_source`."""
-    wrong: str = ""
-    """In a few words, what is wrong with the recorded answer; empty where it is right."""
     needs: tuple[str, ...] = ()
     """Modules without which the layout is skipped."""
     served: bool = False
     """Whether it is behind a URL."""
-    is_command: bool = False
-    """Whether the path is a command, of which it is recorded what it would do."""
     is_saved: bool = True
     """Whether its table can be saved for a run that resumes."""
 
@@ -210,20 +204,6 @@ def saved_again(table: Source, case: Case, folder: Path, server: Server) -> Sour
     unsaved = ("store", "labelme", "voc", "yolo", *described)
     assert again.load({saved.digest}) == (case.is_saved and table.info.kind not in unsaved)
     return again.tables.get("", table)
-
-
-def commanded(words: str, folder: Path) -> Answer:
-    """What a command would do: its exit code, the samples of each store, or the refusal."""
-    ran = run_here(*shlex.split(words), "--dry-run", "--workers", 0, "--size", 8)
-    refusal = shown(ran.err.removeprefix("rawpack: "), folder) if ran.code else ""
-    record: Answer = {
-        "exit": ran.code,
-        "splits": re.findall(r"^(.+): Nothing was written", ran.out, re.MULTILINE),
-        "samples": [int(count) for count in re.findall(r"^  samples +(\d+)", ran.out, re.MULTILINE)],
-        "says": _first_part(refusal),
-        "type": _commands(refusal),
-    }
-    return {name: value for name, value in record.items() if value or name == "exit"}
 
 
 def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:

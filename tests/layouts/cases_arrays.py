@@ -6,7 +6,6 @@ import gzip
 import pickle
 import struct
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,13 +55,6 @@ def _cifar() -> bytes:
     return gzip.compress(tar({**made, "cifar-10-batches-py/batches.meta": about}), mtime=0)
 
 
-def _matlab(root: Path) -> None:
-    with h5py.File(root / "set.mat", "w", userblock_size=512) as file:
-        file["images"], file["labels"] = PIXELS.transpose(0, 3, 2, 1), LABELS[None].astype(float)
-    with (root / "set.mat").open("r+b") as raw:
-        raw.write(b"MATLAB 7.3 MAT-file")
-
-
 _SPLITS = npz(x_train=PIXELS, y_train=LABELS, x_test=PIXELS[:2], y_test=LABELS[:2])
 
 ARRAYS = (
@@ -72,7 +64,6 @@ ARRAYS = (
     lone("an .npy of int64", "set.npy", npy(PIXELS.astype(np.int64))),
     lone("an .npy whose channels come first", "set.npy", npy(PIXELS.transpose(0, 3, 1, 2))),
     lone("an .npy of objects", "set.npy", npy(np.array([{}, {}], object))),
-    lone("an .npy that is cut", "set.npy", npy(PIXELS)[:200]),
     Case("labels of another length", "set", {"set/images.npy": npy(PIXELS), "set/labels.npy": npy(np.arange(9))}),
     Case("an .npy for each image", "set", {f"set/{n}.npy": npy(PIXELS[n]) for n in range(3)}),
     lone("an .npz of other names", "set.npz", npz(data=PIXELS, target=LABELS)),
@@ -91,28 +82,18 @@ ARRAYS = (
         "HDF5 of a group for each sample", "set.h5", hdf5("set.h5", s0__rgb=PIXELS[0], s1__rgb=PIXELS[1], s1__label=1)
     ),
     lone("an .h5 of something else", "set.h5", "words"),
-    Case("MATLAB's files since 7.3", "set.mat", _matlab),
     lone("CIFAR's archive", "cifar-10-python.tar.gz", _cifar()),
-    lone("one split of CIFAR's archive", "cifar-10-python.tar.gz", _cifar(), inside="test"),
-    Case(
-        "CIFAR's binary folder",
-        "cifar-10-batches-bin",
-        {
-            **dict.fromkeys(names("cifar-10-batches-bin/{data_batch_{1,2,3,4,5},test_batch}.bin"), bytes(3073)),
-            "cifar-10-batches-bin/batches.meta.txt": "plane\ncar\n\n",
-        },
-    ),
 )
 
 
-def _videos(*names: str, codec: str = "mpeg4", **options: Any) -> Callable[[Path], None]:
-    """Videos of two frames. options: of the encoder."""
+def _videos(*names: str) -> Callable[[Path], None]:
+    """Videos of two frames."""
 
     def make(root: Path) -> None:
         from videos import encode
 
         for name in names:
-            encode(root / name, codec, 2, **{"format": "yuv420p"} | options)
+            encode(root / name, "mpeg4", 2)
 
     return make
 
@@ -127,18 +108,6 @@ def _with_more(more: Files) -> Callable[[Path], None]:
     return make
 
 
-def _broken(root: Path) -> None:
-    _videos("set/a.mp4")(root)
-    (root / "set/b.mp4").write_bytes((root / "set/a.mp4").read_bytes()[:300])
-
-
-def _without_index(root: Path) -> None:
-    """An AVI as it is left where its writer was stopped."""
-    _videos("a.avi", codec="mjpeg", format="yuvj420p")(root)
-    data = (root / "a.avi").read_bytes()
-    (root / "a.avi").write_bytes(data[: data.rfind(b"idx1")])
-
-
 _video = partial(Case, needs=("av",))
 _SPLIT = _videos("set/train/run/a.mp4", "set/val/run/b.mp4")
 VIDEOS = (
@@ -147,9 +116,6 @@ VIDEOS = (
     _video("splits of videos", "set", _SPLIT),
     _video("one split of them", "set/train", _SPLIT),
     _video("images and videos", "set", _with_more(files("set/{0,1}.jpg"))),
-    _video("images and videos, with an option of videos", "set", _with_more(files("set/{0,1}.jpg")), {"fps": 1.0}),
-    _video("a video that is cut", "set", _broken),
-    _video("an AVI without its index", "a.avi", _without_index),
     _video("a table of videos, in their folder", "set", _with_more({"set/list.csv": "path,label\na.mp4,run\n"})),
     _video("metadata.csv of videos", "set", _with_more({"set/metadata.csv": "file_name,label\na.mp4,run\n"})),
     _video("a file that is called a video", "a.mp4", {"a.mp4": "words"}),
@@ -168,19 +134,6 @@ class Data:
 
     def __getitem__(self, i: int) -> Any:
         return self._sample(i)
-
-
-def _hugging_face(name: str, column: str, kind: Callable[[Any], Any], values: list[Any]) -> Case:
-    """A Dataset of images and another column. kind: of its values, by the module."""
-
-    def make(root: Path) -> Any:
-        import datasets
-
-        columns = {"image": [{"bytes": image(".png", n), "path": None} for n in range(2)], column: values}
-        features = datasets.Features({"image": datasets.Image(), column: kind(datasets)})
-        return datasets.Dataset.from_dict(columns, features=features)
-
-    return Case(name, None, make, needs=("datasets",))
 
 
 def _value(name: str, source: Any, **options: Any) -> Case:
@@ -215,13 +168,6 @@ PYTHON = (
     _value("a list of paths", ["photos/0.jpg", "photos/1.jpg"]),
     _value("an image file in bytes", image()),
     _value("None", None),
-    _hugging_face(
-        "a Dataset with a label that is missing", "label", lambda d: d.ClassLabel(names=["cat", "dog"]), [1, -1]
-    ),
-    _hugging_face("a Dataset whose first list is empty", "tags", lambda d: d.Sequence(d.Value("int32")), [[], [3]]),
-    _hugging_face(
-        "a Dataset with times", "when", lambda d: d.Value("timestamp[s]"), [datetime(2026, 1, n) for n in (1, 2)]
-    ),
     _value("a path's option for an object", PIXELS, labels_file="labels.csv"),
 )
 

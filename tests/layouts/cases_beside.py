@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from cases import Case, files, photos, texts
-from pictures import encoded
+from cases import photos, texts
 
 _TWO, _THREE = "{0,1}.jpg", "{0,1,2}.jpg"
 LABELME = json.dumps({
@@ -57,8 +55,6 @@ def parquet(columns: Mapping[str, Any], about: Mapping[str, Any] | None = None) 
     return file.getvalue()
 
 
-_LIST = "path,kind\n0.jpg,a\n1.jpg,b\n2.jpg,a\n"
-
 CASES = {
     "beside": (
         photos("an XML of VOC's for each image", _TWO, texts(VOC, "{0,1}.xml")),
@@ -95,27 +91,15 @@ CASES = {
             "{train,val}/{0,1}.jpg",
             texts("file_name,text\n0.jpg,a\n1.jpg,b\n", "{train,val}/metadata.csv"),
         ),
-        Case(
-            "metadata.csv above the splits",
-            "photos/train",
-            files(
-                "photos/{train,val}/0.jpg",
-                {"photos/metadata.csv": "file_name,text\ntrain/0.jpg,a\nval/0.jpg,b\n"},
-            ),
-            is_saved=False,
-        ),
         photos("metadata.csv of other files", _TWO, {"metadata.csv": "file_name,text\n7.jpg,a\n"}),
         photos("a .pose for each image, and for many others", _THREE, texts("7", "{0,1,2,3,4,5,6,7,8}.pose")),
         photos("a .pts for a few images", "{0,1,2,3,4,5,6,7}.jpg", texts("7", "{0,1,a,b}.pts")),
         photos("a .pose for each image in a folder beside", "images/{0,1,2}.jpg", texts("7", "poses/{0,1,2}.pose")),
         photos("what a camera writes beside its images: xmp", _THREE, texts("<x:xmpmeta/>", "{0,1,2}.xmp")),
-        photos("what a camera writes beside its images: clip", _THREE, texts("\0\0\0\x18ftypqt  \0\0", "{0,1,2}.clip")),
         photos("a number for each image, a line each: truth.lst", _THREE, {"truth.lst": "4\n0\n7\n"}),
         photos("arrays with a row for each image: y.npy", _THREE, {"y.npy": npy(np.arange(3))}),
-        photos("arrays with a row for each image: set.pickle", _THREE, {"set.pickle": b"\x80\4\x95abc"}),
         photos("an array of other things", _THREE, {"mean.npy": npy(np.arange(8))}),
         photos("a text of other things", _THREE, {"notes.txt": "a\nb\n"}),
-        photos("pairs of one name: jpeg and webp", "{0,1,2}.jpeg", "{0,1,2}.webp"),
         *(
             photos(
                 f"pairs by an ending: {first or 'none'} and {second}",
@@ -124,32 +108,12 @@ CASES = {
             )
             for first, second in (("", "_fg"), ("L", "R"), ("", " matte"))
         ),
-        photos(
-            "a gray image beside each of several colors",
-            _TWO,
-            {f"{n}.png": encoded(np.full((8, 8), n, np.uint8)) for n in (0, 1)},
-        ),
         photos("pairs in class folders", "{cat,dog}/{0,1}.jpg", "{cat,dog}/{0,1}.png"),
         photos("pairs, and images without a partner", "{0,1,2,3,4,5}.jpg", "{0,1,2}.png"),
         photos("masks that are JPEG files", "{0,1,2}.jpg", "{0,1,2}_mask.jpg"),
         photos("a few pairs", "{0,1,2,3,4,5,6}.jpg", "0.png"),
         photos("frames that are numbered after a letter", "{cup,mug}_f{1,2,3}.png"),
         photos("views that are numbered", "{cup,mug}_{1,2}.png"),
-        photos(
-            "pairs that are packed by an option",
-            "{0,1,2}.jpg",
-            "{0,1}_mask.png",
-            images=("mask=*_mask.png",),
-            fields=("mask:mask",),
-        ),
-        photos("a pattern of pairs that are not there", "{0,1}.png", images=("r=*_r.png",)),
-        photos(
-            "a list of the images that is gzipped", _THREE, {"kinds.csv.gz": gzip.compress(_LIST.encode(), mtime=0)}
-        ),
-        photos("a list of the images that is in UTF-16", _THREE, {"kinds.lst": _LIST.encode("utf-16")}),
-        photos(
-            "no list of labels: SHA256SUMS", _THREE, {"SHA256SUMS": "".join(f"{n:064x}  {n}.jpg\n" for n in range(3))}
-        ),
         photos("no list of labels: load.py", _THREE, {"load.py": "import os\nimport sys\nprint(1)\n"}),
     )
 }

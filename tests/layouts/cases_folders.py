@@ -1,4 +1,4 @@
-"""Folders of images, with and without classes and splits; what the command adds to a path; paths that are refused."""
+"""Folders of images, with and without classes and splits, and paths that are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from archived import tar, zipped
 from cases import CLOSED, Case, Files, files, image, images, lone, photos, texts, write
 from cases_arrays import PIXELS, hdf5
-from cases_beside import npy
 from pictures import encoded
 
 CLASSES = ("cat/{0,1}.jpg", "dog/0.jpg")
@@ -46,7 +45,6 @@ FOLDERS = (
     photos("the class folders in images/", "images/{cat,dog}/{0,1}.jpg"),
     photos("the class folders in train/, as Kaggle unpacks them", "train/{cat,dog}/{0,1}.jpg"),
     photos("class folders two deep", *_TWO_DEEP),
-    photos("one class, in folders of its own", "cat/{a,b}/0.jpg"),
     photos("masks in the only folder", "set/{images,masks}/{0,1}.png"),
     photos("class folders in train/, as of depth 1", "train/{cat,dog}/0.jpg", label_depth=1),
     photos("class folders two deep, as of depth 2", *_TWO_DEEP, label_depth=2),
@@ -60,19 +58,11 @@ FOLDERS = (
     Case("an empty folder", "photos", _with_empty("")),
     photos("a folder of texts", texts("words", "{a,b}.txt", "README.md")),
     photos("empty files", _THREE, {"3.jpg": b""}),
-    photos(
-        "hidden files and folders",
-        *CLASSES,
-        ".ipynb_checkpoints/0.jpg",
-        "cat/{._0.jpg,.hidden.jpg}",
-        texts("x", "{.DS_Store,Thumbs.db}", "cat/.DS_Store"),
-    ),
     photos("suffixes in capitals", "{0.JPG,1.Jpeg,2.PNG,3.TIF}"),
     photos("files without a suffix", "{0,1,2}"),
     photos("images of other formats than their suffix", {f"{n}.jpg": image(".png", n) for n in (0, 1)}),
     photos("texts with the suffix of images", _THREE, {"3.jpg": "not found", "4.jpg": "<html>"}),
     Case("links", "photos", _links),
-    Case("a folder that cannot be listed", CLOSED, images(f"{CLOSED}/{{0,1}}.jpg")),
     photos("a class folder that cannot be listed", *CLASSES, f"{CLOSED}/{{0,1}}.jpg"),
     photos(
         "usual neighbors",
@@ -85,23 +75,11 @@ FOLDERS = (
         "names in two spellings of Unicode",
         {f"{normalize(form, 'zoë')}/{n}.jpg": image(".jpg", n) for n, form in enumerate(("NFC", "NFD"))},
     ),
-    photos("names with blanks and line breaks", "two words/a b.jpg", "x\ny/c.jpg"),
     photos("raw files of a camera", _THREE, texts("II*\0\x10\0\0\0CR\2", "{0,1,2}.CR2")),
     photos("gray images of 16 bits", {"0.png": encoded(np.arange(64, dtype=np.uint16).reshape(8, 8) * 64)}),
-    photos(
-        "frames whose numbers have no zeros in front",
-        "v0/frame_{0,1,2,10,11}.png",
-        key_pattern="v{video:d}/frame_{frame:d}.png",
-    ),
     photos("a single image file", _THREE, of="photos/0.jpg"),
     photos("images and an archive of more", _THREE, {"more.zip": zipped({"a.jpg": image(".jpg")})}),
     Case("images in another folder for each", "low", images("{low,high}/{0,1,2}.png"), {"images": ("target=high",)}),
-    Case(
-        "arrays in another folder for each",
-        "low",
-        files("low/{0,1}.png", {f"flow/{n}.npy": npy(np.zeros((8, 8, 2), np.float32)) for n in range(2)}),
-        {"images": ("flow=flow",)},
-    ),
 )
 
 _ZIPPED = {"photos.zip": zipped(files(TWO))}
@@ -120,13 +98,11 @@ SPLITS = (
     photos("one of them", TWO, of="photos/train"),
     photos("one that is missing", TWO, of="photos/test"),
     photos("train2017 and val2017", "{train2017,val2017}/{0,1}.jpg"),
-    Case("a split that is empty", "photos", _with_empty("test", TWO)),
     photos("a folder of images that is no split", TWO, "extra/0.jpg"),
     photos("splits below a folder of any name", "pets/{train,val}/{cat,dog}/0.jpg"),
     photos("folds", "{fold1,fold2}/{cat,dog}/0.jpg"),
     photos("val without a class that train has", "train/{cat,dog}/0.jpg", "val/dog/0.jpg", of="photos/val"),
     photos("test with other classes than training", "test/b/0.jpg", "training/{a,b}/0.jpg", of="photos/test"),
-    photos("the splits as one set", TWO, kind="folder"),
     photos("a table above the splits", "{train,test}/{0,1}.jpg", {"labels.csv": "id,label\n0,cat\n1,dog\n"}),
     Case("a column of splits in a table", "list.csv", _TABLE),
     _column("usage", "list.csv", "path,usage\nphotos/0.jpg,Training\nphotos/1.jpg,PublicTest\nphotos/2.jpg,Training\n"),
@@ -137,41 +113,10 @@ SPLITS = (
     _column("one value", "list.csv", "path,part\nphotos/0.jpg,train\nphotos/1.jpg,train\n"),
     Case("a column of splits in HDF5", "set.h5", hdf5("set.h5", images=PIXELS, part=["train", "val", "train"])),
     Case("a column of splits, kept", "list.csv", _TABLE, {"fields": ("split:str",)}),
-    Case(
-        "a list of val with other classes than that of train",
-        "val.csv",
-        files(
-            "photos/{0,1}.jpg",
-            {"train.csv": "path,label\nphotos/0.jpg,cat\n", "val.csv": "path,label\nphotos/1.jpg,dog\n"},
-        ),
-    ),
     Case("splits in a zip", "photos.zip", _ZIPPED),
     Case("one split of a zip", "photos.zip/train", _ZIPPED),
     Case("a split that a zip lacks", "photos.zip/test", _ZIPPED),
     lone("one split of a tar", "photos.tar", tar(files(TWO)), inside="val"),
-)
-
-
-def _typed(name: str, words: str, *parts: str | Files) -> Case:
-    """What a command does with files in photos/."""
-    return Case(name, f"pack {words}", files(*parts, below="photos/"), is_command=True)
-
-
-COMMANDS = (
-    _typed("splits of a folder, named", "--splits train,val photos out", TWO),
-    _typed("a split that is not there", "--splits train,test photos out", TWO),
-    _typed("a share of each class", "--holdout val=1 photos out", *CLASSES),
-    _typed("a share of what is divided", "--holdout val=1 photos out", TWO),
-    Case("splits by a column", "pack --split-by split list.csv out", _TABLE, is_command=True),
-    _typed("splits of other classes", "--splits train,val photos out", "train/{cat,dog}/0.jpg", "val/dog/0.jpg"),
-    _typed("splits of which one has no classes", "--splits train,val photos out", "train/{cat,dog}/0.jpg", "val/0.jpg"),
-    _typed("a pattern that the shell expands", "photos/cat/0.jpg photos/cat/1.jpg photos/dog/0.jpg out", *CLASSES),
-    _typed("a pattern in quotes", "'photos/*/*.jpg' out", *CLASSES),
-    Case("a blank that is not quoted", "pack my photos out", images("my photos/{0,1}.jpg"), is_command=True),
-    _typed("a destination in the source", "photos photos/out", *CLASSES),
-    _typed("the source as the destination", "photos photos", *CLASSES),
-    _typed("a destination that is a file", "photos notes.txt", *CLASSES, {"../notes.txt": "words"}),
-    _typed("a variable that is not expanded", "photos '$HOME/out'", *CLASSES),
 )
 
 
@@ -183,14 +128,12 @@ REFUSALS = (
     photos("a path that does not exist", *CLASSES, of="phtos"),
     photos("a path below a file", *CLASSES, of="photos/cat/0.jpg/x"),
     photos("an empty path", *CLASSES, of=""),
-    photos("a path with a NUL", *CLASSES, of="photos\0"),
     photos("a pattern of images", *CLASSES, of="photos/*/*.jpg"),
     photos("a URL of a web page", of="https://example.com/photos"),
     photos("a URL of a bucket", of="s3://bucket/photos/"),
     photos("a data set of the Hub", of="hf://datasets/mnist"),
     Case("a pipe", "pipe", _pipe),
     photos("a kind that does not exist", *CLASSES, kind="imagefolder"),
-    photos("another kind's option", *CLASSES, fps=2.0),
     photos("a kind that the path is not", *CLASSES, kind="voc"),
     *(
         lone(f"a file {name}", name, data)
@@ -210,4 +153,4 @@ REFUSALS = (
     Case("a folder of Zarr", "set.zarr", texts("{}", "set.zarr/{.zgroup,.zattrs}", "set.zarr/images/.zarray")),
 )
 
-CASES = {"folders": FOLDERS, "splits": SPLITS, "commands": COMMANDS, "refusals": REFUSALS}
+CASES = {"folders": FOLDERS, "splits": SPLITS, "refusals": REFUSALS}

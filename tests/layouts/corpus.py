@@ -25,15 +25,15 @@ import cases_detection
 import cases_folders
 import cases_pages
 import cases_tables
-from cases import ANSWERS, Answer, Case, answer, commanded, in_this_process, missing, prepare, recorded, saved_again
+from cases import ANSWERS, Answer, Case, answer, in_this_process, missing, prepare, recorded, saved_again
 from store_server import Server, serving
 
 from rawpack_packer.sources import Source
 
 _HEAD = """\
 # How each path of the corpus is recognized: what opens it without being told, what its samples have, or the refusal.
-# Made by `python tests/layouts/corpus.py --write`. What is known to be wrong has a line that says so, from the table of
-# the layouts in `cases_*.py`. Listings are those of folders, as the path is opened.
+# Made by `python tests/layouts/corpus.py --write`. Listings are those of folders, as
+# the path is opened.
 """
 _MODULES: tuple[Any, ...] = (
     *(cases_folders, cases_beside, cases_archives, cases_tables, cases_arrays, cases_detection, cases_pages),
@@ -65,12 +65,10 @@ def recognized(case: Case, folder: Path, server: Server) -> Answer:
             looks.update({"requests": len(server.log) - asked} if case.served else {"listings": len(listed) - before})
             return saved_again(source, case, folder, server)
 
-        record = commanded(case.path or "", folder) if case.is_command else answer(opened, folder, server.url)
+        record = answer(opened, folder, server.url)
     if case.name in _LOOKED:
         record |= looks
-    return (
-        ({"opens": case.path} if case.path is not None else {}) | record | ({"wrong": case.wrong} if case.wrong else {})
-    )
+    return record if case.path is None else {"opens": case.path, **record}
 
 
 def _value(value: Any) -> str:
