@@ -100,18 +100,13 @@ def test_arrays_that_are_kept_do_not_change(store: Path, eight: Any, way: str, s
     reader = Reader(store)
     truth = np.stack([reader[i]["image"] for i in range(50)])
     arrays = reader.batches(8, drop_last=True, **SHUFFLED, **WAYS[way]).jax(eight if sharded else None)
-    plus_one, donated = jax.jit(lambda images: images + 1), jax.jit(lambda images: images + 1, donate_argnums=0)
-    kept = []
+    donated, kept = jax.jit(lambda images: images + 1, donate_argnums=0), []
     for _ in range(3):
         for number, batch in enumerate(arrays):
             images, rows = batch["image"], batch["index"]
-            match number % 3:
-                case 0:
-                    kept.append((images, rows, 0))
-                case 1:
-                    kept.append((plus_one(images), rows, 1))
-                case _:  # numpy's view of the array, and what a donation made of it
-                    kept += [(np.asarray(images), rows, 0), (donated(images), rows, 1)]
+            kept.append((np.asarray(images) if number % 2 else images, rows, 0))
+            if number % 2:  # numpy's view of the array, and what a donation made of it
+                kept.append((donated(images), rows, 1))
             del batch, images
     gc.collect()
     for images, rows, more in kept:
@@ -182,19 +177,6 @@ def test_a_state_is_the_one_of_numpy_batches(store: Path, eight: Any) -> None:
         assert [batch["index"].tolist() for batch in on_one] == [rows for rows, _ in expected[done:6]]
     read = on_one.dataset, on_one.batch_size, on_one.drop_last, on_one.num_workers, on_one.sampler
     assert read == (reader, 8, True, 0, None)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_arrays_that_are_sent_in_advance_do_not_count(store: Path, way: str) -> None:
-    """As on devices other than the CPU, which this machine need not have."""
-    whole = Reader(store).batches(8, workers=0, **SHUFFLED)
-    batches = Reader(store).batches(8, **SHUFFLED, **WAYS[way])
-    arrays = batches.jax()
-    arrays._depth, batches.held = 2, 3
-    for _ in range(2):
-        for given, batch in zip(whole, arrays, strict=True):
-            assert batch["index"].tolist() == given["index"].tolist()
-            assert arrays.state_dict() == whole.state_dict()
 
 
 def test_a_last_batch_that_does_not_divide_is_refused(store: Path, eight: Any) -> None:

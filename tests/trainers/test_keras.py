@@ -277,26 +277,6 @@ def test_several_steps_in_one_execution(store: Path, tmp_path: Path) -> None:
         fit(models[1], uneven, 2, uneven.checkpoint(tmp_path / "uneven"))
 
 
-def test_several_labels_and_weights(store: Path) -> None:
-    """Outputs in order, weights of samples, and Keras's weights of classes: the loss is the one that numpy computes."""
-    reader = Reader(store)
-    image = keras.Input((8, 8, 3), name="image")
-    features = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(image))
-    outputs = {name: keras.layers.Dense(4, "softmax", name=name)(features) for name in ("a", "b")}
-    loss, labels = "sparse_categorical_crossentropy", reader.column("label")
-    batches = reader.batches(BATCH, workers=0)
-    both = keras.Model(image, list(outputs.values()))
-    both.compile("sgd", [loss, loss])
-    in_order = batches.keras(y=["label", "label"])
-    losses = [-np.log(np.asarray(one)[np.arange(SAMPLES), labels]) for one in both.predict(in_order, verbose=0)]
-    assert both.evaluate(in_order, verbose=0)[0] == pytest.approx(sum(one.mean() for one in losses), rel=1e-4)
-    one = keras.Model(image, outputs["a"])
-    one.compile(keras.optimizers.SGD(0.0), loss)
-    weighted = one.evaluate(batches.keras(y="label", sample_weight="label"), verbose=0)
-    history = fit(one, batches.keras(y="label"), 1, class_weight={label: label for label in range(4)}).history
-    assert [weighted, *history["loss"]] == pytest.approx([(losses[0] * labels).sum() / SAMPLES] * 2, rel=1e-4)
-
-
 def test_lists_are_refused_by_name(tmp_path: Path) -> None:
     """Texts, and boxes that are not padded; padded ones are arrays. Under JAX, so are numbers that it would cut."""
     samples = [

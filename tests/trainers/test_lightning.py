@@ -16,11 +16,10 @@ from running import pack
 from trained import Step, numbered_store, numbers_of, run_script, steps_in
 from ways import way
 
-from rawpack import Reader, UsageError, Workers
+from rawpack import Reader, UsageError
 
 pytest.importorskip("lightning")
 import lightning
-import psutil
 import torch
 from trainers.scripts import lightning_runs
 from trainers.scripts.lightning_runs import Data, Model, Run, StopTrainingError
@@ -101,49 +100,6 @@ def test_epochs_are_those_of_a_plain_loop(place: Place) -> None:
     seen = place.steps("one/val")
     assert numbers_of(seen, -1) == list(range(8))
     assert [numbers_of(seen, validation) for validation in range(3)] == [list(range(VALIDATED))] * 3
-
-
-def test_what_lightning_tries_costs_nothing(place: Place) -> None:
-    """The calls of iter() before training start no worker; the workers of the first epoch serve all epochs."""
-    here = psutil.Process()
-    before, found = set(here.children(recursive=True)), []
-
-    class Watched(Model):
-        def on_train_start(self) -> None:
-            found.append(set(here.children(recursive=True)) - before)
-
-        def on_train_epoch_end(self) -> None:
-            found.append(set(here.children(recursive=True)) - before)
-
-    run = place.run("watched", batches={"workers": Workers(2, backend="process")})
-    loader = run.loader()
-    lightning.Trainer(**QUIET, max_epochs=2).fit(Watched(run), loader)
-    started, first, second = found
-    assert started == set()
-    assert len(first) >= 2
-    assert first == second
-    assert loader.stats()["samples"] == 2 * SAMPLES
-
-
-def test_predict_reads_each_sample_once(place: Place) -> None:
-    """Each time, in the order of the store."""
-
-    class Predicts(Model):
-        def predict_step(self, batch: Any, batch_idx: int) -> Any:
-            return batch["number"]
-
-    run = place.run("predicts", validate=str(place.validate))
-    model, loader, trainer = Predicts(run), run.validation(), lightning.Trainer(**QUIET)
-    for _ in range(2):
-        assert torch.cat(trainer.predict(model, loader)).tolist() == list(range(VALIDATED))
-
-
-def test_overfit_batches_repeats_what_is_not_shuffled(place: Place) -> None:
-    """As the page says: Lightning cannot turn shuffling off, although it warns that it does."""
-    for shuffle in (False, True):
-        place.run(f"overfit-{shuffle}", shuffle=shuffle, trainer={"overfit_batches": 2}).fit()
-        first, second, *again = (step.numbers for step in place.steps(f"overfit-{shuffle}"))
-        assert ([first, second] == again) is not shuffle
 
 
 # ---------------------------------------------------------------------------------------------- resume, one device

@@ -358,12 +358,11 @@ def test_the_last_steps_run_on_the_device(reader: Reader, steps: list[Any], tole
         np.testing.assert_allclose(batch["image"].numpy(), given["image"], rtol=next_value, atol=tolerance)
 
 
-@pytest.mark.parametrize("steps", [[], [RandomCrop(32), Normalize(MEAN, STD)]], ids=str)
 @pytest.mark.parametrize("form", ["cuda", "cpu"])
-def test_tensors_that_are_made_in_the_loop(reader: Reader, form: str, steps: list[Any]) -> None:
+def test_tensors_that_are_made_in_the_loop(reader: Reader, form: str) -> None:
     """Who makes batches once, and calls torch() on them in the loop over epochs, reads epoch after epoch, as if it were
     called once; also where set_epoch or a state says where, and where an epoch is left early."""
-    expected, batches = (reader.batches(8, workers=0, transform=steps, **SHUFFLED) for _ in range(2))
+    expected, batches = (reader.batches(8, workers=0, transform=[Normalize(MEAN, STD)], **SHUFFLED) for _ in range(2))
     epochs = [rows_of(expected) for _ in range(6)]
 
     def tensors() -> Any:
@@ -374,7 +373,6 @@ def test_tensors_that_are_made_in_the_loop(reader: Reader, form: str, steps: lis
     assert rows_of(tensors()) == epochs[4]
     batches.set_epoch(1)
     assert [rows_of(tensors()) for _ in range(2)] == epochs[1:3]
-    assert rows_of(batches) == epochs[3]
     expected.set_epoch(5)
     next(iter(expected))
     batches.load_state_dict(expected.state_dict())
@@ -439,28 +437,19 @@ except ImportError as error:
 
 
 def test_batches_of_several_sizes(tmp_path: Path) -> None:
-    """Batches of buckets have their own shapes, also where a device does the last steps of a transform; a state resumes
-    with the next batch."""
+    """Batches of buckets have their own shapes, also where a device does the last steps of a transform."""
     samples = [{"image": Image.fromarray(picture(40 + 7 * (i % 5), 90 - 9 * (i % 7), i))} for i in range(30)]
     rawpack_packer.pack(samples, tmp_path / "s", size="keep", workers=0)
-
-    def made(**more: Any) -> Batches:
-        buckets = Buckets([(32, 64), (56, 40)])
-        return Reader(tmp_path / "s").batches(4, image_size=buckets, workers=0, **SHUFFLED, **more)
-
-    expected = list(made())
-    device, transformed = (
-        SimulatedCuda(torch.from_numpy, eager=True),
-        made(transform=[Normalize([0.5], [0.25]), ToCHW()]),
+    plain, scaled = (
+        Reader(tmp_path / "s").batches(
+            4, image_size=Buckets([(32, 64), (56, 40)]), workers=0, transform=steps, **SHUFFLED
+        )
+        for steps in ([], [Normalize([0.5], [0.25]), ToCHW()])
     )
-    transformed.set_epoch(0)  # on purpose
-    for one, same in zip(on_simulated(transformed, device), expected, strict=True):
-        np.testing.assert_allclose(one["image"], (same["image"].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25, atol=1e-5)
-    first, again = (made().torch() for _ in range(2))
-    first.set_epoch(0)  # on purpose
-    next(iter(first))
-    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    assert [one["index"].tolist() for one in again] == [one["index"].tolist() for one in expected[1:]]
+    scaled.set_epoch(0)  # on purpose
+    for given, batch in zip(plain, on_simulated(scaled, SimulatedCuda(torch.from_numpy, eager=True)), strict=True):
+        expected = (given["image"].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25
+        np.testing.assert_allclose(batch["image"], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, {"as_tuple": ["image", "label"]}], ids=str)
