@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,7 @@ from rawpack_packer.sources import DividedError, FieldKind, Source, Table, open_
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.table.remote_files import Spool
 
+FIXTURES = Path(__file__).resolve().parents[1] / "support" / "fixtures"
 ANSWERS = Path(__file__).with_name("answers.toml")
 Files = Mapping[str, bytes | str]
 Answer = dict[str, Any]
@@ -122,6 +124,17 @@ def files(*parts: str | Files, below: str = "") -> dict[str, bytes | str]:
 def texts(text: str, *patterns: str) -> dict[str, bytes | str]:
     """Files of these names that all hold one text."""
     return {name: text for pattern in patterns for name in names(pattern)}
+
+
+def copied(name: str, to: str) -> Callable[[Path], None]:
+    """Makes what the tools themselves wrote, from a file or folder of the fixtures."""
+
+    def make(root: Path) -> None:
+        source = FIXTURES / name
+        (root / to).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, root / to)
+
+    return make
 
 
 def lone(name: str, path: str, data: bytes | str, *, inside: str = "", **options: Any) -> Case:
@@ -226,6 +239,7 @@ def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
         "classes": list(info.classes or ()),
         "labels": [sample["label"] for sample in samples if "label" in sample],
         "boxes": [sample["boxes"] for sample in samples if "boxes" in sample],
+        "first": samples[0].get("more", {}) if samples else {},
         "rejected": [f"{keys[i]}: {sample['!']}" for i, sample in enumerate(samples) if "!" in sample],
         "counts": {name: number for name, number in info.counts.items() if number},
         "skipped": {name or "without a suffix": number for name, number in sorted(info.skipped.items())},
@@ -264,18 +278,30 @@ def _commands(message: str) -> list[str]:
 
 
 def _sample(source: Source, i: int) -> dict[str, Any]:
-    """The label, by its class where it has one, and the number of boxes; or "!" and why it is rejected."""
+    """The label, by its class where it has one, the boxes as the source has them, and "more": texts and numbers of
+    other fields; or "!" and why it is rejected."""
     try:
         fields = source[i].fields
     except DecodeError as error:
         return {"!": error.reason}
-    record, classes = dict[str, Any](), source.info.classes
-    if "label" in fields and np.size(label := fields["label"]) <= _MOST_NUMBERS:  # type: ignore[arg-type]
-        label = label.tolist() if isinstance(label, np.ndarray | np.generic) else label
+    plain = {name: _plain(fields[name]) for name in source.info.fields if name in fields}
+    record: dict[str, Any] = {"more": {name: value for name, value in plain.items() if value is not None}}
+    classes, label = source.info.classes, record["more"].pop("label", None)
+    if label is not None:
         record["label"] = classes[label] if classes and isinstance(label, int) and label >= 0 else label
     if isinstance(boxes := fields.get("boxes"), Boxes):
-        record["boxes"] = len(np.atleast_2d(boxes.rows)) if np.size(boxes.rows) else 0
+        record["boxes"] = np.atleast_2d(boxes.rows).round(3).tolist() if np.size(boxes.rows) else []
     return record
+
+
+def _plain(value: Any) -> Any:
+    """Texts, and few numbers; None for anything else."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.astype(float).round(4) if value.dtype.kind == "f" else value
+        return value.tolist() if value.size <= _MOST_NUMBERS and value.dtype.kind in "biuf" else None
+    if isinstance(value, list):
+        return value if all(isinstance(one, str) for one in value) else None
+    return value if isinstance(value, str | int | float) else None
 
 
 def _shape(shape: tuple[int | None, ...]) -> str:

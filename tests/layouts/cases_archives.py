@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 from archived import tar, zipped
-from cases import Case, Files, files, image, images, lone, texts
+from cases import FIXTURES, Case, Files, files, image, images, lone, texts
 from cases_beside import npz
 from cases_tables import tables
-from layout import FIXTURES
 
 _CLASSES: Any = images("cat/{0,1}.jpg", "dog/0.jpg")
 

@@ -67,11 +67,12 @@ CASES = {
         photos("labelme's files and captions", _TWO, {"0.json": LABELME, "1.txt": "a cat"}),
         photos("a table of paths", _TWO, {"labels.csv": "path,label\n0.jpg,cat\n1.jpg,dog\n"}),
         photos("a table of names without suffixes", _TWO, {"labels.csv": "id,breed\n0,cat\n1,dog\n"}),
-        photos(
-            "a table of names, named by an option",
-            _TWO,
-            {"../labels.csv": "id,breed\n0,cat\n1,dog\n"},
-            labels_file="labels.csv",
+        *(
+            photos(f"{what}, named by an option", _TWO, {"../labels.csv": rows}, labels_file="labels.csv")
+            for what, rows in (
+                ("a table of names", "id,breed\n0,cat\n1,dog\n"),
+                ("a table without rows", "id,breed\n"),
+            )
         ),
         photos("a list with labels", _TWO, {"list.txt": "0.jpg 3\n1.jpg 4\n"}),
         photos(

@@ -11,9 +11,8 @@ from typing import Any
 
 import lmdb
 import numpy as np
-from cases import Case, Files, files, image, images, lone, write
+from cases import FIXTURES, Case, Files, copied, files, image, images, lone, write
 from cases_beside import parquet
-from layout import FIXTURES, copied
 from tfrecords import tfrecord, varint
 
 import rawpack_packer

@@ -41,8 +41,8 @@ def test_a_layout_is_recognized_as_recorded(name: str, tmp_path: Path, server: S
 
 
 def _comparable(answer: dict[str, Any]) -> dict[str, Any]:
-    """Labels as texts: nan is not equal to itself."""
-    return {key: list(map(str, value)) if key == "labels" else value for key, value in answer.items()}
+    """Values as texts: nan is not equal to itself."""
+    return {key: str(value) if key in ("labels", "boxes", "first") else value for key, value in answer.items()}
 
 
 _ASK = ("AnnotatedError", "SplitColumnError")

@@ -14,11 +14,11 @@ from typing import Any
 import every_kind
 import numpy as np
 import pytest
+from cases_pages import lines
 from causes import accident
 from folders import files_of, rejects_of
-from layout import Layout
+from made import LAYOUTS, Layout
 from mutated import VALUES, mutated
-from test_layouts import LAYOUTS, lines
 
 import rawpack_packer
 from rawpack import RawpackError, Reader
@@ -32,7 +32,7 @@ _KEYWORDS = {"path": "path_column", "field": "fields"}
 
 
 def _of_layout(layout: Layout, folder: Path) -> Made:
-    layout.make(folder)
+    layout.lay(folder)
     words = shlex.split(lines()[layout.have])[2:-1]
     path, said = folder / words.pop(), dict[str, Any]()
     for name, value in zip(words[::2], words[1::2], strict=True):
