@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from forked import Forks, forks
 from once import is_unchanged, once
 from pictures import SIZES, picture, save
 from real_data import real
-from running import FORMATS, Packed, Ran, environment, pack, run_command
+from running import FORMATS, Packed, environment, pack
 
 import rawpack
 from rawpack import native
@@ -223,12 +223,6 @@ def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- the command
-
-
-@pytest.fixture(name="run_cli", scope="session")
-def run_cli_fixture() -> Callable[..., Ran]:
-    """`run_cli(*args)`: the command as a process of its own; its exit code, stdout and stderr."""
-    return run_command
 
 
 @pytest.fixture(scope="session", name="forks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,16 @@ def test_batches_of_batches_are_refused(reader: Reader, workers: int) -> None:
     ):
         with pytest.raises(UsageError, match=words):
             first(data.DataLoader(dataset, num_workers=workers, **options))
+
+
+def test_what_torch_says_of_bytes_and_views(reader: Reader) -> None:
+    """The page of troubleshooting has these words."""
+    page = (Path(__file__).parents[2] / "docs/how-to/troubleshooting.md").read_text()
+    images = next(iter(reader.batches(4, workers=0).torch()))["image"]
+    for wrong in (lambda: torch.nn.Conv2d(3, 1, 1)(images), lambda: images.view(4, -1)):
+        with pytest.raises(RuntimeError) as said:
+            wrong()
+        assert str(said.value).partition(" (at")[0] in page
 
 
 def test_modules_of_torch_are_no_steps(reader: Reader) -> None:
