@@ -16,10 +16,10 @@ LABELME = json.dumps({
     "shapes": [{"label": "cat", "points": [[1, 1], [5, 5]], "group_id": None, "shape_type": "rectangle", "flags": {}}],
 })  # fmt: skip
 VOC = (
-    "<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>5</ymax></bndbox>"
+    "<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>2</ymin><xmax>5</xmax><ymax>6</ymax></bndbox>"
     "</object></annotation>"
 )
-BOX = "0 0.5 0.5 0.2 0.4\n"
+BOX = "0 0.5 0.4 0.2 0.4\n"
 
 
 def npz(**arrays: Any) -> bytes:
@@ -37,7 +37,7 @@ def npy(array: Any) -> bytes:
 def coco(*names: str, more: Any = (), **box: Any) -> str:
     """COCO's JSON of these images, with a box in the first, and more annotations."""
     pictures = [{"id": i, "file_name": name, "width": 8, "height": 8} for i, name in enumerate(names)]
-    thing = {"id": 1, "image_id": 0, "category_id": 1, "bbox": [1, 1, 3, 3], "area": 9, "iscrowd": 0} | box
+    thing = {"id": 1, "image_id": 0, "category_id": 1, "bbox": [1, 2, 3, 4], "area": 9, "iscrowd": 0} | box
     return json.dumps(
         {"info": {}, "images": pictures, "annotations": [thing, *more], "categories": [{"id": 1, "name": "cat"}]}
     )

@@ -5,23 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from cases import Case, Files, files, images, lone, photos, texts
-from cases_beside import BOX, LABELME, coco
+from cases_beside import BOX, LABELME, VOC, coco
 
 _TWO = ("0.jpg", "1.jpg")
 
 
-def _object(name: str = "cat", box: tuple[int, ...] = (1, 1, 5, 5)) -> str:
-    sides = "".join(f"<{side}>{at}</{side}>" for side, at in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True))
-    return f"<object><name>{name}</name><difficult>0</difficult><bndbox>{sides}</bndbox></object>"
-
-
-def voc(folder: str, box: tuple[int, ...] = (1, 1, 5, 5), lists: tuple[str, ...] = ()) -> Files:
-    return {
-        **images(f"{folder}/JPEGImages/{{0,1}}.jpg"),
-        f"{folder}/Annotations/0.xml": f"<annotation>{_object(box=box)}</annotation>",
-        f"{folder}/Annotations/1.xml": f"<annotation>{_object('dog')}</annotation>",
-        **{f"{folder}/ImageSets/Main/{name}.txt": f"{n % 2}\n" for n, name in enumerate(lists)},
-    }
+def voc(folder: str, lists: tuple[str, ...] = ()) -> Files:
+    listed = {f"ImageSets/Main/{name}.txt": f"{n % 2}\n" for n, name in enumerate(lists)}
+    return files("JPEGImages/{0,1}.jpg", texts(VOC, "Annotations/{0,1}.xml"), listed, below=f"{folder}/")
 
 
 def yolo(folder: str, text: str = BOX) -> Files:
@@ -35,7 +26,7 @@ def coco_folder(**box: Any) -> Files:
 _WITH_TEXTS = coco(*_TWO).replace('"id": 0', '"id": "0"').replace('"image_id": 0', '"image_id": "0"')
 _CVAT = (
     '<?xml version="1.0"?><annotations><meta/><image id="0" name="0.jpg" width="8" height="8">'
-    '<box label="cat" xtl="1" ytl="1" xbr="5" ybr="5"/></image></annotations>'
+    '<box label="cat" xtl="1" ytl="2" xbr="5" ybr="6"/></image></annotations>'
 )
 _DATA_YAML = files(
     "images/{train,val}/{0,1}.jpg",
@@ -62,7 +53,7 @@ DETECTION = (
     _coco("COCO's outline without a box", coco(*_TWO, bbox=[], segmentation=[[1, 1, 6, 1, 6, 6]])),
     _coco(
         "COCO with a category that is not listed",
-        coco(*_TWO, more=[{"id": 7, "image_id": 1, "category_id": 77, "bbox": [1, 1, 3, 3]}]),
+        coco(*_TWO, more=[{"id": 7, "image_id": 1, "category_id": 77, "bbox": [1, 2, 3, 4]}]),
     ),
     Case("COCO with outlines", _INSTANCES, coco_folder(segmentation=[[1, 1, 4, 1, 4, 4]])),
     photos(
@@ -71,13 +62,13 @@ DETECTION = (
         texts(coco(*_TWO), "{train,valid}/_annotations.coco.json"),
     ),
     Case("Pascal VOC of two years", "VOCdevkit", {**voc("VOCdevkit/VOC2007"), **voc("VOCdevkit/VOC2012")}),
-    Case("Pascal VOC with lists", "VOC2012", voc("VOC2012", lists=("train", "val"))),
-    Case("one list of Pascal VOC", "VOC2012/val", voc("VOC2012", lists=("train", "val"))),
+    Case("Pascal VOC with lists", "VOC2012", voc("VOC2012", ("train", "val"))),
+    Case("one list of Pascal VOC", "VOC2012/val", voc("VOC2012", ("train", "val"))),
     Case("Pascal VOC's folder of images", "VOC2012/JPEGImages", voc("VOC2012")),
     photos(
         "Pascal VOC in other folders",
         "images/{0,1}.jpg",
-        texts(f"<annotation>{_object()}</annotation>", "annotations/{0,1}.xml"),
+        texts(VOC, "annotations/{0,1}.xml"),
     ),
     photos("labelme in two splits", "{train,val}/0.jpg", texts(LABELME, "{train,val}/0.json")),
     Case("CVAT's file", "my.xml", files("0.jpg", {"my.xml": _CVAT})),
