@@ -39,8 +39,8 @@ Answer = dict[str, Any]
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP", ".tif": "TIFF", ".gif": "GIF"}
 _MOST = 6
 """Keys and labels that are recorded of a layout."""
-_MOST_NUMBERS = 16
-"""Numbers of one label."""
+_MOST_NUMBERS = 36
+"""Numbers of one value."""
 _MOST_CHARACTERS = 240
 """Characters of a message."""
 _LIBRARIES = re.compile(
@@ -239,7 +239,7 @@ def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
         "classes": list(info.classes or ()),
         "labels": [sample["label"] for sample in samples if "label" in sample],
         "boxes": [sample["boxes"] for sample in samples if "boxes" in sample],
-        "first": samples[0].get("more", {}) if samples else {},
+        "values": values if any(values := [sample.get("more", {}) for sample in samples[:3]]) else [],
         "rejected": [f"{keys[i]}: {sample['!']}" for i, sample in enumerate(samples) if "!" in sample],
         "counts": {name: number for name, number in info.counts.items() if number},
         "skipped": {name or "without a suffix": number for name, number in sorted(info.skipped.items())},

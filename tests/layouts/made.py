@@ -14,13 +14,10 @@ from typing import Any
 import lmdb
 import numpy as np
 from archived import zipped
-from cases import FIXTURES, Files, copied, files, image, texts, write
+from cases import Files, copied, files, image, texts, write
 from cases_arrays import LABELS, PIXELS, Data, hdf5, mnist
 from cases_beside import BOX, VOC, coco, npy, npz, parquet
 from PIL import Image
-
-Samples = Mapping[str, Mapping[str, Any]]
-"""Key -> field -> value."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +31,6 @@ class Layout:
     Python, it returns the names that the line uses."""
     needs: tuple[str, ...] = ()
     """Modules without which the layout is skipped."""
-    samples: Callable[[Path], Samples] | None = None
-    """All that is to be read, found in that folder by code that is not rawpack's. None: what the corpus records."""
 
     def lay(self, folder: Path) -> Any:
         """Make it; for a line of Python, returns the names."""
@@ -201,61 +196,6 @@ def _objects_in_parquet(root: Path) -> Files:
     return {"pets/data/train-00000-of-00001.parquet": parquet({"image": images, "objects": _OBJECTS}, about)}
 
 
-def _boxes(rows: Any, width: int = 5) -> Any:
-    return np.array(rows, np.float32).reshape(-1, width)
-
-
-def _of_labelme(root: Path) -> Samples:
-    read = json.loads((FIXTURES / "labelme/expected.json").read_text())
-    classes, samples = ["cat", "dog", "owl"], {}
-    for path in sorted((root / "photos").glob("*.jpg")):
-        boxes, outlines, groups = [], [], []
-        for shape in read.get(path.name, ()):
-            points = np.array(shape["points"])
-            if shape["shape_type"] == "circle":
-                radius = np.hypot(*(points[1] - points[0]))
-                points = np.array([points[0] - radius, points[0] + radius])
-            elif shape["shape_type"] in ("line", "point"):
-                continue
-            if shape["shape_type"] == "polygon":
-                outlines += [[x, y, len(boxes), 0] for x, y in points]
-            boxes.append([*points.min(axis=0), *points.max(axis=0), classes.index(shape["label"])])
-            groups.append(-1 if shape["group_id"] is None else shape["group_id"])
-        samples[path.name] = {
-            "image": np.asarray(Image.open(path)), "boxes": _boxes(boxes), "polygons": _boxes(outlines, 4),
-            "group_id": np.array(groups),
-        }  # fmt: skip
-    return samples
-
-
-def _of_cvat(root: Path) -> Samples:
-    """Boxes as datumaro reads them; the corners of the turned one by a rotation matrix."""
-    classes, samples = ["owl", "cat", "dog", "yak"], {}
-    for name, shapes in json.loads((FIXTURES / "cvat/expected.json").read_text()).items():
-        kept = [one for one in shapes if one["type"] not in ("polyline", "label") and len(one["points"]) != 2]
-        boxes, outlines, points = [], [], np.zeros((len(kept), 3, 3))
-        for row, one in enumerate(kept):
-            x, y, width, height = one["box"]
-            boxes.append([x, y, x + width, y + height, classes.index(one["label"])])
-            if one["type"] == "polygon":
-                outlines += [[x, y, row, 0] for x, y in np.reshape(one["points"], (-1, 2))]
-            elif one["type"] == "points":
-                points[row] = [[x, y, 2] for x, y in np.reshape(one["points"], (-1, 2))]
-            elif one["type"] == "rotated_bbox":
-                cx, cy, width, height, angle = one["points"]
-                turn = np.array([[np.cos(a := np.radians(angle)), -np.sin(a)], [np.sin(a), np.cos(a)]])
-                corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * (width / 2, height / 2) @ turn.T + (cx, cy)
-                boxes[-1][:4] = [*corners.min(axis=0), *corners.max(axis=0)]
-                outlines += [[x, y, row, 0] for x, y in corners]
-        samples[f"{name}.png"] = {
-            "image": np.asarray(Image.open(root / f"task/images/{name}.png")), "boxes": _boxes(boxes),
-            "polygons": _boxes(outlines, 4), "keypoints": points,
-            "occluded": np.array([one["occluded"] for one in kept]),
-            "group_id": np.array([one["group"] or -1 for one in kept]),
-        }  # fmt: skip
-    return samples
-
-
 _OF_OBJECTS = (
     Layout(
         "COCO's instances",
@@ -274,8 +214,8 @@ _OF_OBJECTS = (
         "Pascal VOC",
         files("VOCdevkit/VOC2012/JPEGImages/{0,1}.jpg", texts(VOC, "VOCdevkit/VOC2012/Annotations/{0,1}.xml")),
     ),
-    Layout("labelme's files next to the images", copied("labelme/photos", "photos"), samples=_of_labelme),
-    Layout("an export of CVAT for images", copied("cvat/export", "task"), samples=_of_cvat),
+    Layout("labelme's files next to the images", copied("labelme/photos", "photos")),
+    Layout("an export of CVAT for images", copied("cvat/export", "task")),
     Layout(
         "Open Images' boxes, `ID.jpg` in photos/",
         files(

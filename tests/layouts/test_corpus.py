@@ -42,7 +42,7 @@ def test_a_layout_is_recognized_as_recorded(name: str, tmp_path: Path, server: S
 
 def _comparable(answer: dict[str, Any]) -> dict[str, Any]:
     """Values as texts: nan is not equal to itself."""
-    return {key: str(value) if key in ("labels", "boxes", "first") else value for key, value in answer.items()}
+    return {key: str(value) if key in ("labels", "boxes", "values") else value for key, value in answer.items()}
 
 
 _ASK = ("AnnotatedError", "SplitColumnError")

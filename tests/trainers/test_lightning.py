@@ -22,7 +22,7 @@ pytest.importorskip("lightning")
 import lightning
 import torch
 from trainers.scripts import lightning_runs
-from trainers.scripts.lightning_runs import Data, Model, Run, StopTrainingError
+from trainers.scripts.lightning_runs import Data, Run, StopTrainingError
 
 # Of all that Lightning says about its own settings; what rawpack says still fails a test.
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:lightning")
@@ -162,25 +162,6 @@ def test_a_position_that_lightning_does_not_load_is_an_error(place: Place) -> No
     assert not place.steps("refused")
     place.run("computed", ckpt=last, schedule="computed").fit()
     assert as_plain(place.steps("computed")) == place.plain(2)[9:]
-
-
-def test_a_search_for_the_learning_rate_changes_nothing(place: Place) -> None:
-    """Training after `lr_find` begins at the start of epoch 0."""
-    from lightning.pytorch.tuner import Tuner
-
-    class Tuned(Model):
-        lr = 0.01
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), self.lr)
-
-    run = place.run("tuned")
-    model, loader = Tuned(run), run.loader()
-    trainer = lightning.Trainer(**QUIET, default_root_dir=run.folder, max_epochs=2)
-    Tuner(trainer).lr_find(model, loader, num_training=5)
-    (place.runs / "tuned" / "rank-0.jsonl").unlink()
-    trainer.fit(model, loader)
-    assert as_plain(place.steps("tuned")) == place.plain(2)
 
 
 # ---------------------------------------------------------------------------------------------- processes

@@ -8,8 +8,6 @@ import itertools
 import json
 import pickle
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from clip_frames import Frames, pack_frames
 from pictures import picture
 from PIL import Image
 from reading import WAYS, Truth
-from running import Packed, environment
+from running import Packed
 from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
@@ -414,23 +412,6 @@ def test_nonsense_is_refused_at_the_call(reader: Reader, options: dict[str, Any]
         pytest.skip("this machine has a GPU")
     with pytest.raises(UsageError, match=words):
         reader.batches(8).torch(**options)
-
-
-def test_torch_is_loaded_when_it_is_asked_for(store: Path) -> None:
-    """Reading numpy batches loads no torch; where it is missing, the error says so."""
-    code = """
-import sys, rawpack
-batches = rawpack.Reader(sys.argv[1]).batches(8, workers=0)
-next(iter(batches))
-assert "torch" not in sys.modules and "rawpack.integrations" not in sys.modules
-sys.modules["torch"] = None
-try:
-    batches.torch()
-except ImportError as error:
-    sys.exit(str(error))
-"""
-    ran = subprocess.run([sys.executable, "-c", code, store], env=environment(), capture_output=True, text=True)
-    assert "pip install torch" in ran.stderr
 
 
 # ---------------------------------------------------------------------------------------------- several sizes, after=
