@@ -70,8 +70,6 @@ class Case:
     """Modules without which the layout is skipped."""
     served: bool = False
     """Whether it is behind a URL."""
-    is_saved: bool = True
-    """Whether its table can be saved for a run that resumes."""
 
 
 def recorded() -> dict[str, Answer]:
@@ -215,7 +213,7 @@ def saved_again(table: Source, case: Case, folder: Path, server: Server) -> Sour
     saved.save()
     described = ("coco", "cvat", "listing") if Path(path).is_dir() else ()
     unsaved = ("store", "labelme", "voc", "yolo", *described)
-    assert again.load({saved.digest}) == (case.is_saved and table.info.kind not in unsaved)
+    assert again.load({saved.digest}) == (table.info.kind not in unsaved)
     return again.tables.get("", table)
 
 

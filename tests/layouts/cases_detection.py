@@ -33,11 +33,6 @@ _DATA_YAML = files(
     texts(BOX, "labels/{train,val}/0.txt"),
     {"data.yaml": "train: images/train\nval: images/val\nnames: [cat, dog]\n"},
 )
-_ROBOFLOW = files(
-    "{train,valid}/images/{0,1}.jpg",
-    texts(BOX, "{train,valid}/labels/0.txt"),
-    {"data.yaml": "train: ../train/images\nval: ../valid/images\nnames: [cat]\n"},
-)
 _INSTANCES = "coco/annotations/instances_val2017.json"
 
 
@@ -47,7 +42,6 @@ def _coco(name: str, text: str) -> Case:
 
 DETECTION = (
     Case("COCO's folder", "coco", coco_folder()),
-    Case("COCO's folder of images", "coco/val2017", coco_folder()),
     lone("COCO's JSON whose images are not here", "boxes.json", coco(*_TWO)),
     _coco("COCO's ids as texts", _WITH_TEXTS),
     _coco("COCO's outline without a box", coco(*_TWO, bbox=[], segmentation=[[1, 1, 6, 1, 6, 6]])),
@@ -55,7 +49,6 @@ DETECTION = (
         "COCO with a category that is not listed",
         coco(*_TWO, more=[{"id": 7, "image_id": 1, "category_id": 77, "bbox": [1, 2, 3, 4]}]),
     ),
-    Case("COCO with outlines", _INSTANCES, coco_folder(segmentation=[[1, 1, 4, 1, 4, 4]])),
     photos(
         "Roboflow's COCO in splits",
         "{train,valid}/{0,1}.jpg",
@@ -64,7 +57,6 @@ DETECTION = (
     Case("Pascal VOC of two years", "VOCdevkit", {**voc("VOCdevkit/VOC2007"), **voc("VOCdevkit/VOC2012")}),
     Case("Pascal VOC with lists", "VOC2012", voc("VOC2012", ("train", "val"))),
     Case("one list of Pascal VOC", "VOC2012/val", voc("VOC2012", ("train", "val"))),
-    Case("Pascal VOC's folder of images", "VOC2012/JPEGImages", voc("VOC2012")),
     photos(
         "Pascal VOC in other folders",
         "images/{0,1}.jpg",
@@ -73,15 +65,9 @@ DETECTION = (
     photos("labelme in two splits", "{train,val}/0.jpg", texts(LABELME, "{train,val}/0.json")),
     Case("CVAT's file", "my.xml", files("0.jpg", {"my.xml": _CVAT})),
     Case("YOLO's images/ and labels/", "pets", yolo("pets")),
-    Case(
-        "YOLO with a class without a name",
-        "pets",
-        {**yolo("pets"), "pets/labels/1.txt": "9 .5 .5 .5 .5\n", "pets/classes.txt": "cat\n"},
-    ),
     photos("a folder with YOLO's data.yaml", _DATA_YAML, needs=("yaml",)),
     photos("one split of YOLO's data.yaml", _DATA_YAML, of="photos/data.yaml/train", needs=("yaml",)),
     photos("a split that data.yaml lacks", _DATA_YAML, of="photos/data.yaml/test", needs=("yaml",)),
-    photos("Roboflow's YOLO", _ROBOFLOW, needs=("yaml",)),
     photos("YOLO's texts beside images, as the refusal says", "{0,1}.jpg", texts(BOX, "{0,1}.txt"), kind="yolo"),
     Case("two images with one text of YOLO's", "pets", {**yolo("pets"), **images("pets/images/0.png")}),
     Case("YOLO's names instead of numbers", "pets", yolo("pets", "cat 0.5 0.5 0.2 0.4\n")),

@@ -77,7 +77,7 @@ def test_each_kind_is_opened() -> None:
 
 
 _OF_SEVERAL = (
-    "detection: COCO with outlines",
+    "pages: COCO's instances",
     "listings: a folder of Parquet of paths",
     "tables: LeRobot, v3",
     "tables: the index of MDS",
