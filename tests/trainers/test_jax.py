@@ -179,26 +179,22 @@ def test_a_state_is_the_one_of_numpy_batches(store: Path, eight: Any) -> None:
     assert read == (reader, 8, True, 0, None)
 
 
-def test_a_last_batch_that_does_not_divide_is_refused(store: Path, eight: Any) -> None:
-    """Before the epoch begins, with the cure; one that divides is there."""
-    reader = Reader(store)
-    arrays = reader.batches(8, workers=0).jax(eight)
-    with pytest.raises(UsageError, match=r"does not fit the last batch of epoch 0, for 'image' \(2, 8.*drop_last=True"):
-        next(iter(arrays))
-    assert arrays.state_dict()["position"] == 0
-    assert [len(batch["index"]) for batch in reader.select(range(40)).batches(16, workers=0).jax(eight)] == [16, 16, 8]
-
-
-def test_nonsense_is_refused_at_the_call(store: Path, eight: Any) -> None:
-    """Batches that no sharding divides, and axes that a field does not have."""
+def test_what_a_sharding_does_not_divide_is_refused(store: Path, eight: Any) -> None:
+    """Batches at the call, as axes that a field does not have; a last batch before the epoch begins, with the cure."""
     from jax.sharding import NamedSharding, PartitionSpec
 
+    reader = Reader(store)
     for batch_size, sharding, words in (
         (12, eight, r"does not fit the batches, for 'image' \(12, 8, 8, 3\): choose another batch_size"),
         (8, NamedSharding(eight.mesh, PartitionSpec(None, "data")), r"does not fit the batches, for .* \(8,\)"),
     ):
         with pytest.raises(UsageError, match=words):
-            Reader(store).batches(batch_size).jax(sharding)
+            reader.batches(batch_size).jax(sharding)
+    arrays = reader.batches(8, workers=0).jax(eight)
+    with pytest.raises(UsageError, match=r"does not fit the last batch of epoch 0, for 'image' \(2, 8.*drop_last=True"):
+        next(iter(arrays))
+    assert arrays.state_dict()["position"] == 0
+    assert [len(batch["index"]) for batch in reader.select(range(40)).batches(16, workers=0).jax(eight)] == [16, 16, 8]
 
 
 # ---------------------------------------------------------------------------------------------- training

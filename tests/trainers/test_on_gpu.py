@@ -6,7 +6,6 @@ was given back too early would then have other pixels in it. What is compared is
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -127,23 +126,6 @@ def test_a_worker_that_is_killed(reader: Reader, pixels: Any, samples: list[Any]
             os.kill(workers_of(iterator._source)[0], signal.SIGKILL)
     assert sorted(row for batch in kept for row in batch["index"].tolist()) == list(range(SAMPLES))
     compare(kept, pixels, samples)
-
-
-def test_memory_is_given_back(reader: Reader) -> None:
-    """Memory of a loader that is gone may be registered again, which CUDA refuses while it still is."""
-    loader = reader.batches(16, workers=Workers(2, backend="process")).torch("cuda")
-    for _ in loader:
-        late(loader)
-    addresses = list(loader._copies._memory)  # type: ignore[attr-defined]
-    memory = [loader._copies._memory[address][0] for address in addresses]  # type: ignore[attr-defined]
-    assert addresses
-    loader.close()
-    del loader
-    gc.collect()
-    cudart = torch.cuda.cudart()
-    for address, held in zip(addresses, memory, strict=True):
-        assert int(cudart.cudaHostRegister(address, len(held), 0)) == 0
-        assert int(cudart.cudaHostUnregister(address)) == 0
 
 
 @pytest.mark.parametrize("ending", ["pass", "del batch, loader, iterator", "os._exit(0)"])

@@ -126,16 +126,15 @@ def test_tensors_that_are_kept_do_not_change(reader: Reader, truth: Truth, way: 
     assert len(addresses) <= 5 * tensors._feed.making.together, "tensors that nobody holds give their slots back"
 
 
-@pytest.mark.parametrize("dtype", ["float16", torch.float32])
-def test_images_are_converted_without_scaling(mixed: Reader, dtype: Any) -> None:
+def test_images_are_converted_without_scaling(mixed: Reader) -> None:
     """To floats of any width, by name or as torch's; masks and numbers stay as they are."""
-    given = next(iter(mixed.batches(22, workers=0)))
-    batch = next(iter(mixed.batches(22, workers=0).torch(dtype=dtype)))
-    expected = getattr(torch, str(dtype).removeprefix("torch."))
-    assert batch["image"].dtype == expected
-    assert torch.equal(batch["image"], torch.from_numpy(given["image"]).permute(0, 3, 1, 2).to(expected))
-    assert batch["image"].is_contiguous(memory_format=torch.channels_last)
-    assert (batch["mask"].dtype, batch["pose"].dtype) == (torch.uint8, torch.float32)
+    (given,) = mixed.batches(22, workers=0)
+    for dtype, expected in (("float16", torch.float16), (torch.float32, torch.float32)):
+        (batch,) = mixed.batches(22, workers=0).torch(dtype=dtype)
+        assert batch["image"].dtype == expected
+        assert torch.equal(batch["image"], torch.from_numpy(given["image"]).permute(0, 3, 1, 2).to(expected))
+        assert batch["image"].is_contiguous(memory_format=torch.channels_last)
+        assert (batch["mask"].dtype, batch["pose"].dtype) == (torch.uint8, torch.float32)
 
 
 @pytest.mark.parametrize("place", ["cpu", "simulated CUDA"])
@@ -394,24 +393,16 @@ def test_every_byte_is_scaled_alike() -> None:
         assert (difference <= (most if asked is None else 2.0**-8 * np.abs(expected) + 1e-6)).all()
 
 
-# ---------------------------------------------------------------------------------------------- arguments
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"device": "cud"}, "device='cud' must be a device of torch"),
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_nonsense_is_refused_at_the_call(reader: Reader) -> None:
+    """In the words of Python, before any worker starts."""
+    for options, words in (
         ({"device": "cuda"}, "device='cuda': torch finds no GPU"),
         ({"dtype": torch.uint8}, "dtype=torch.uint8 must be one of"),
         ({"as_tuple": ["image", "key"]}, "only image, label, index; the store has it: pass fields="),
-    ],
-)
-def test_nonsense_is_refused_at_the_call(reader: Reader, options: dict[str, Any], words: str) -> None:
-    """In the words of Python, before any worker starts."""
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    with pytest.raises(UsageError, match=words):
-        reader.batches(8).torch(**options)
+    ):
+        with pytest.raises(UsageError, match=words):
+            reader.batches(8).torch(**options)
 
 
 # ---------------------------------------------------------------------------------------------- several sizes, after=
