@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import shlex
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -14,10 +13,10 @@ from typing import Any
 import every_kind
 import numpy as np
 import pytest
-from cases_pages import lines
+from cases import Case, prepare
+from cases_pages import CASES
 from causes import accident
 from folders import files_of, rejects_of
-from made import LAYOUTS, Layout
 from mutated import VALUES, mutated
 
 import rawpack_packer
@@ -27,21 +26,11 @@ from rawpack_packer.sources import Source, open_source
 
 Made = tuple[Path, dict[str, Any]]
 """What is packed, and by which options."""
-_KEYWORDS = {"path": "path_column", "field": "fields"}
-"""Options of the command -> keywords, where these differ by more than dashes."""
 
 
-def _of_layout(layout: Layout, folder: Path) -> Made:
-    layout.lay(folder)
-    words = shlex.split(lines()[layout.have])[2:-1]
-    path, said = folder / words.pop(), dict[str, Any]()
-    for name, value in zip(words[::2], words[1::2], strict=True):
-        if name == "--splits":
-            path /= value.partition(",")[0]
-        elif name not in ("--size", "--fit"):
-            key = name.removeprefix("--").replace("-", "_")
-            said[_KEYWORDS.get(key, key)] = str(folder / value) if (folder / value).exists() else value
-    return path, said
+def _of_page(case: Case, folder: Path) -> Made:
+    prepare(case, folder)
+    return Path(case.path or ""), dict(case.options)
 
 
 def _of_kind(kind: str, folder: Path) -> Made:
@@ -54,11 +43,12 @@ def _of_kind(kind: str, folder: Path) -> Made:
     return every_kind.TABLES[kind](folder, columns, files), {}
 
 
+_OPTIONS = re.compile(": (one split|with its options)$")
 SOURCES: dict[str, Callable[[Path], Made]] = {
     **{
-        re.sub(r"\W+", "-", layout.have): partial(_of_layout, layout)
-        for layout in LAYOUTS
-        if lines()[layout.have].startswith("rawpack pack ")
+        re.sub(r"\W+", "-", _OPTIONS.sub("", case.name)): partial(_of_page, case)  # the last of each has its options
+        for case in CASES["pages"]
+        if case.path is not None
     },
     **{kind: partial(_of_kind, kind) for kind in (*every_kind.TABLES, *every_kind.OTHERS) if kind != "columns"},
 }
@@ -74,10 +64,11 @@ _SLOW = re.compile("HDF5|hdf5|h5|video|UCF|LeRobot|LMDB|lmdb")
         *(pytest.param(name, 300, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]) for name in SOURCES),
     ],
 )
-def test_a_mutated_source(name: str, rounds: int, tmp_path: Path) -> None:
+def test_a_mutated_source(name: str, rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of each kind with other bytes, values and columns: packed, rejected or counted, or refused by an error of
     rawpack's, whose causes are those of libraries and of checks."""
     (tmp_path / "sound").mkdir()
+    monkeypatch.chdir(tmp_path / "sound")
     path, options = SOURCES[name](tmp_path / "sound")
     sound = files_of(tmp_path / "sound")
     for number in range(rounds):
