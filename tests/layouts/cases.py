@@ -21,7 +21,6 @@ from unittest import mock
 import numpy as np
 from childless import without_children
 from PIL import Image
-from store_server import Server
 
 from rawpack.errors import DecodeError, RawpackError
 from rawpack_packer.job.opening import open_given
@@ -60,16 +59,13 @@ class Case:
     name: str
     """Unique in its table."""
     path: str | None
-    """What is opened, from the folder in which the layout is made; of a layout that is served, the end of its URL; of a
-    None for what `make` returns."""
+    """What is opened, from the folder in which the layout is made; None for what `make` returns."""
     make: Files | Callable[[Path], Any]
     """The files; or what makes them in an empty folder, or returns them."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keywords of `open_source`."""
     needs: tuple[str, ...] = ()
     """Modules without which the layout is skipped."""
-    served: bool = False
-    """Whether it is behind a URL."""
 
 
 def recorded() -> dict[str, Answer]:
@@ -186,45 +182,39 @@ def in_this_process() -> Iterator[list[Any]]:
         yield listed
 
 
-def prepare(case: Case, folder: Path, server: Server | None = None) -> Callable[[], Source]:
+def prepare(case: Case, folder: Path) -> Callable[[], Source]:
     """Makes a layout in an empty folder, in which this process must be, and returns what opens it."""
     made = case.make(folder) if callable(case.make) else case.make
     options = dict(case.options)
     if case.path is None:
         run = RunOptions(workers=0)
         return lambda: open_given(made, options, run, {}, folder / "store", "store")
-    if not case.served:
-        if made is not None:
-            write(folder, made)
-        return lambda: open_source(case.path or "", **options)
-    assert server is not None
-    server.files.clear()
-    server.files.update({name: data.encode() if isinstance(data, str) else data for name, data in made.items()})
-    return lambda: open_source(f"{server.url}/{case.path}", spool=Spool(folder / "spool", 1 << 30), **options)
+    write(folder, made or {})
+    return lambda: open_source(case.path or "", **options)
 
 
-def saved_again(table: Source, case: Case, folder: Path, server: Server) -> Source:
+def saved_again(table: Source, case: Case, folder: Path) -> Source:
     """The table that a run that resumes has in place of this one."""
     if case.path is None or not isinstance(table, Table):
         return table
-    place, path = folder / "store-being-packed", f"{server.url}/{case.path}" if case.served else case.path
-    saved, again = (SavedTables(place, path, case.options, Spool(folder / "spool", 1 << 30)) for _ in range(2))
+    place, spool = folder / "store-being-packed", Spool(folder / "spool", 1 << 30)
+    saved, again = (SavedTables(place, case.path, case.options, spool) for _ in range(2))
     saved.tables = {"": table}
     saved.save()
-    described = ("coco", "cvat", "listing") if Path(path).is_dir() else ()
+    described = ("coco", "cvat", "listing") if Path(case.path).is_dir() else ()
     unsaved = ("store", "labelme", "voc", "yolo", *described)
     assert again.load({saved.digest}) == (table.info.kind not in unsaved)
     return again.tables.get("", table)
 
 
-def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
+def answer(opener: Callable[[], Source], folder: Path) -> Answer:
     """What opens, or the refusal."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
             source = opener()
     except RawpackError as error:
-        return _refusal(error, shown(str(error), folder, url))
+        return _refusal(error, shown(str(error), folder))
     info = source.info
     samples = [_sample(source, i) for i in range(min(len(source), _MOST))]
     keys = [shown(source.key(i), folder) for i in range(len(samples))]
@@ -241,16 +231,15 @@ def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
         "rejected": [f"{keys[i]}: {sample['!']}" for i, sample in enumerate(samples) if "!" in sample],
         "counts": {name: number for name, number in info.counts.items() if number},
         "skipped": {name or "without a suffix": number for name, number in sorted(info.skipped.items())},
-        "problems": [shown(problem, folder, url) for problem in info.problems],
-        "warns": [_first_part(shown(str(one.message), folder, url)) for one in caught],
+        "problems": [shown(problem, folder) for problem in info.problems],
+        "warns": [_first_part(shown(str(one.message), folder)) for one in caught],
     }
     return {name: value for name, value in record.items() if value or name == "samples"}
 
 
-def shown(text: str, folder: Path, url: str = "") -> str:
-    """A text without the names of this run's folder and server."""
+def shown(text: str, folder: Path) -> str:
+    """A text without the name of this run's folder."""
     text = text.encode("utf-8", "backslashreplace").decode()
-    text = text.replace(url, "http://server") if url else text
     return text.replace(f"{folder}/", "").replace(str(folder), ".")
 
 

@@ -1,17 +1,15 @@
-"""Archives of folders, shards, several of them by a pattern or a folder, and what is behind URLs."""
+"""Archives of folders, shards, and several of them by a pattern or a folder."""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 from archived import tar, zipped
-from cases import FIXTURES, Case, Files, files, image, images, lone, texts
+from cases import Case, Files, files, image, images, lone, texts
 from cases_beside import npz
-from cases_tables import tables
 
 _CLASSES: Any = images("cat/{0,1}.jpg", "dog/0.jpg")
 
@@ -82,22 +80,4 @@ ARCHIVES = (
     lone("a gzipped image", "a.gz", gzip.compress(image(), mtime=0)),
 )
 
-_MDS = {f"mds/{path.name}": path.read_bytes() for path in (FIXTURES / "mds/splits/train").iterdir()}
-_remote = partial(Case, needs=("fsspec", "aiohttp"), served=True)
-REMOTE = (
-    _remote("a shard", "shards/000.tar", shards()),
-    _remote("shards by a range", "shards/{000..001}.tar", shards()),
-    _remote("a range of which a shard is missing", "shards/{000..002}.tar", shards()),
-    _remote("a shard that is not there", "shards/900.tar", shards()),
-    _remote("a zip", "photos.zip", {"photos.zip": zipped(_CLASSES)}),
-    _remote("a Parquet", "hub/train-00000-of-00001.parquet", tables("hub/train-00000-of-00001.parquet")),
-    _remote("the index of MDS", "mds/index.json", _MDS),
-    _remote("a folder of MDS", "mds/", _MDS),
-    _remote("a folder of images", "photos/", images("photos/{0,1}.jpg")),
-    _remote("a table", "list.csv", {"list.csv": "path,label\n0.jpg,cat\n", **images("0.jpg")}),
-    _remote("an .npz", "set.npz", {"set.npz": b"PK"}),
-    _remote("a RecordIO file", "plain.rec", {"plain.rec": (FIXTURES / "recordio/plain.rec").read_bytes()}),
-    _remote("another end with its kind named", "download?id=3", {"download?id=3": tar(_CLASSES)}, {"kind": "archive"}),
-)
-
-CASES = {"archives": ARCHIVES, "remote": REMOTE}
+CASES = {"archives": ARCHIVES}

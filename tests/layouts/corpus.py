@@ -26,7 +26,6 @@ import cases_folders
 import cases_pages
 import cases_tables
 from cases import ANSWERS, Answer, Case, answer, in_this_process, missing, prepare, recorded, saved_again
-from store_server import Server, serving
 
 from rawpack_packer.sources import Source
 
@@ -50,22 +49,22 @@ _LOOKED = (
     "images beside class folders", "shards by a pattern", "shards by a range", "one split of MNIST",
     "YOLO's images/ and labels/", "Pascal VOC of two years",
 )  # fmt: skip
-"""Layouts of which it is recorded how often folders are listed, or the server is asked, as they are opened."""
+"""Layouts of which it is recorded how often folders are listed, as they are opened."""
 
 
-def recognized(case: Case, folder: Path, server: Server) -> Answer:
+def recognized(case: Case, folder: Path) -> Answer:
     """How the path of a layout is recognized, which is made in an empty folder."""
     looks = {}
     with chdir(folder), in_this_process() as listed:
-        opener = prepare(case, folder, server)
+        opener = prepare(case, folder)
 
         def opened() -> Source:
-            before, asked = len(listed), len(server.log)
+            before = len(listed)
             source = opener()
-            looks.update({"requests": len(server.log) - asked} if case.served else {"listings": len(listed) - before})
-            return saved_again(source, case, folder, server)
+            looks["listings"] = len(listed) - before
+            return saved_again(source, case, folder)
 
-        record = answer(opened, folder, server.url)
+        record = answer(opened, folder)
     if case.name in _LOOKED:
         record |= looks
     return record if case.path is None else {"opens": case.path, **record}
@@ -95,15 +94,14 @@ def write(words: Sequence[str] = ()) -> None:
     be made here, stay as they are."""
     before = recorded() if ANSWERS.exists() else {}
     tables = []
-    with serving() as server:
-        for name, case in CASES.items():
-            if missing(case) or (words and not any(word in name for word in words)):
-                record = before.get(name, {})
-            else:
-                with tempfile.TemporaryDirectory() as folder:
-                    record = recognized(case, Path(folder).resolve(), server)
-            if record:
-                tables.append(_table(name, record))
+    for name, case in CASES.items():
+        if missing(case) or (words and not any(word in name for word in words)):
+            record = before.get(name, {})
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                record = recognized(case, Path(folder).resolve())
+        if record:
+            tables.append(_table(name, record))
     ANSWERS.write_text(_HEAD + "".join(tables), "utf-8")
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import cases
 import corpus
 import pytest
 from running import run_here
-from store_server import Server, serving
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources import open_source, registry
@@ -25,18 +23,12 @@ ANSWERS = cases.recorded()
 _WRITE = "; python tests/layouts/corpus.py --write records it"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving() as started:
-        yield started
-
-
 @pytest.mark.parametrize("name", corpus.CASES)
-def test_a_layout_is_recognized_as_recorded(name: str, tmp_path: Path, server: Server) -> None:
+def test_a_layout_is_recognized_as_recorded(name: str, tmp_path: Path) -> None:
     case = corpus.CASES[name]
     if module := cases.missing(case):
         pytest.skip(f"needs {module}")
-    answer = corpus.recognized(case, tmp_path, server)
+    answer = corpus.recognized(case, tmp_path)
     assert _comparable(answer) == _comparable(ANSWERS[name]), f"{name}{_WRITE}"
 
 
@@ -50,16 +42,16 @@ _PRINTED = [name for name, answer in ANSWERS.items() if answer.get("refused") in
 
 
 @pytest.mark.parametrize("name", _PRINTED)
-def test_a_command_that_a_refusal_prints_packs(name: str, tmp_path: Path, server: Server) -> None:
+def test_a_command_that_a_refusal_prints_packs(name: str, tmp_path: Path) -> None:
     """Each refusal of a folder with what describes its images, or of a column of splits, prints a command, or none, or
     one for each of two meanings: typed as it is printed, it packs that layout."""
     case = corpus.CASES[name]
     if module := cases.missing(case):
         pytest.skip(f"needs {module}")
     with chdir(tmp_path):
-        cases.prepare(case, tmp_path, server)
+        cases.prepare(case, tmp_path)
         for number, command in enumerate(ANSWERS[name]["type"]):
-            words = shlex.split(command.replace("http://server", server.url))[1:-1]
+            words = shlex.split(command)[1:-1]
             ran = run_here(*words, f"store{number}", "--workers", 0, "--size", 8)
             assert ran.code == 0, ran.err
 
@@ -86,12 +78,12 @@ _OF_SEVERAL = (
 
 
 @pytest.mark.parametrize("name", _OF_SEVERAL)
-def test_the_order_of_kinds_has_no_meaning(name: str, tmp_path: Path, server: Server) -> None:
+def test_the_order_of_kinds_has_no_meaning(name: str, tmp_path: Path) -> None:
     case, rows = corpus.CASES[name], dict(reversed(registry.KINDS.items()))
     if module := cases.missing(case):
         pytest.skip(f"needs {module}")
     with mock.patch.object(registry, "KINDS", rows):
-        assert corpus.recognized(case, tmp_path, server) == ANSWERS[name]
+        assert corpus.recognized(case, tmp_path) == ANSWERS[name]
 
 
 def test_signs_of_the_same_strength_are_asked_about(tmp_path: Path) -> None:
