@@ -143,18 +143,6 @@ def plugins_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def models_of_s3_read_once() -> Iterator[None]:
-    """Let all sessions of botocore share what it reads of its models: that takes 0.15 s for each file system on S3."""
-    sessions = sys.modules.get("botocore.session")  # imported by the tests that need it, as they were collected
-    if sessions is None:
-        yield
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sessions, "create_loader", functools.cache(sessions.create_loader))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def packs_here() -> Iterator[None]:
     """Pack in this process where a test does not say `workers`: to start others takes ten times as long as to pack what
     tests pack. Commands that are processes of their own choose for themselves. Nor wait for the disk."""

@@ -321,23 +321,15 @@ def _frame(module: str, root: Path) -> Mapping[str, Any]:
 def _hugging_face(root: Path) -> Mapping[str, Any]:
     import datasets
 
-    kinds = {"img": datasets.Image(), "breed": datasets.ClassLabel(names=sorted(set(_BREEDS)))}
-    columns = {"img": _paths(root), "breed": [*_BREEDS]}
-    return {"dataset": datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))}
+    made = datasets.Dataset.from_dict({"img": _paths(root), "breed": [*_BREEDS]})
+    return {"dataset": made.cast_column("img", datasets.Image()).class_encode_column("breed")}
 
 
 def _hugging_face_objects(root: Path) -> Mapping[str, Any]:
     import datasets
 
-    inner = {
-        "id": datasets.Sequence(datasets.Value("int64")),
-        "area": datasets.Sequence(datasets.Value("float32")),
-        "bbox": datasets.Sequence(datasets.Sequence(datasets.Value("float32"), length=4)),
-        "category": datasets.Sequence(datasets.ClassLabel(names=_CLASSES)),
-    }
-    features = datasets.Features({"image": datasets.Image(), "objects": inner})
-    columns = {"image": _paths(root)[:2], "objects": _OBJECTS}
-    return {"dataset": datasets.Dataset.from_dict(columns, features=features)}
+    made = datasets.Dataset.from_dict({"image": _paths(root)[:2], "objects": _OBJECTS})
+    return {"dataset": made.cast_column("image", datasets.Image())}
 
 
 def _dataset(have: str, dataset: Data) -> Layout:

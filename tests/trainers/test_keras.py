@@ -278,7 +278,7 @@ def test_several_steps_in_one_execution(store: Path, tmp_path: Path) -> None:
 
 
 def test_lists_are_refused_by_name(tmp_path: Path) -> None:
-    """Boxes that are not padded; padded ones are arrays where shapes may differ. Under JAX, numbers that it would cut."""
+    """Boxes that are not padded; padded ones are arrays where shapes may differ; and numbers that JAX would cut."""
     samples = [{"image": picture(8, 8, i), "boxes": np.ones((i, 5), np.float32), "id": i + (1 << 40)} for i in range(4)]
     rawpack_packer.pack(samples, tmp_path / "store", fields={"boxes": "float32[?,5]"}, workers=0, format="memmap")
     reader, names = Reader(tmp_path / "store"), ["image", "boxes", "id"]

@@ -90,19 +90,3 @@ def test_crops_are_resized_as_by_torchvision(resized_crop: ResizedCrop, channels
         for tensor in (last, last.contiguous(), two.contiguous(memory_format=torch.channels_last)):
             theirs = resized_crop(tensor, box, size, antialias)[-1].permute(1, 2, 0).numpy()
             assert (theirs == made).all(), (box, size, antialias)
-
-
-@pytest.mark.parametrize("antialias", [True, False])
-def test_steps_are_torchvisions(resized_crop: ResizedCrop, antialias: bool) -> None:
-    """RandomResizedCrop and a flip, with the box and the side that were drawn."""
-    from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop
-    from rawpack.transforms.randomness import Random
-
-    step, flip = RandomResizedCrop(224, antialias=antialias), RandomHorizontalFlip(p=1)
-    random = np.random.default_rng(5)
-    for index, side in enumerate((256, 300, 512, 700)):
-        image = random.integers(0, 256, (side, side + 9, 3), dtype=np.uint8)
-        y, x, height, width = box = step.draw(Random(index), side, side + 9)
-        made = flip.apply(step.finish(image[y : y + height, x : x + width], box), True)
-        theirs = resized_crop(torch.from_numpy(image).permute(2, 0, 1)[None], box, (224, 224), antialias).flip(-1)
-        assert (theirs[0].permute(1, 2, 0).numpy() == made).all()

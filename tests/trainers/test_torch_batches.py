@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
 from pictures import picture
-from PIL import Image
 from reading import WAYS, Truth
 from running import Packed
 from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
-from rawpack import Batches, Buckets, Reader, UsageError, WorkerError, Workers
+from rawpack import Batches, Reader, UsageError, WorkerError, Workers
 from rawpack.targets import torchvision_targets, yolo_targets
 from rawpack.transforms import (
     BatchLambda,
@@ -406,22 +405,6 @@ def test_nonsense_is_refused_at_the_call(reader: Reader) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- several sizes, after=
-
-
-def test_batches_of_several_sizes(tmp_path: Path) -> None:
-    """Batches of buckets have their own shapes, also where a device does the last steps of a transform."""
-    samples = [{"image": Image.fromarray(picture(40 + 7 * (i % 5), 90 - 9 * (i % 7), i))} for i in range(30)]
-    rawpack_packer.pack(samples, tmp_path / "s", size="keep", workers=0)
-    plain, scaled = (
-        Reader(tmp_path / "s").batches(
-            4, image_size=Buckets([(32, 64), (56, 40)]), workers=0, transform=steps, **SHUFFLED
-        )
-        for steps in ([], [Normalize([0.5], [0.25]), ToCHW()])
-    )
-    scaled.set_epoch(0)  # on purpose
-    for given, batch in zip(plain, on_simulated(scaled, SimulatedCuda(torch.from_numpy, eager=True)), strict=True):
-        expected = (given["image"].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25
-        np.testing.assert_allclose(batch["image"], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, {"as_tuple": ["image", "label"]}], ids=str)

@@ -154,19 +154,6 @@ def test_samples_are_those_of_the_files(page: ModuleType, place: Path, options: 
             assert np.abs(image.astype(int) - expected).max() <= atol
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_of_a_dataloader(page: ModuleType, place: Path, method: str) -> None:
-    """Two workers of torch's DataLoader read the store, whether they are forked or get a pickled dataset."""
-    from torch.utils.data import DataLoader
-
-    theirs, ours = both(page, place, "val")
-    loader = DataLoader(ours, 2, num_workers=2, multiprocessing_context=method, collate_fn=list)
-    read = [sample for batch in loader for sample in batch]
-    assert len(read) == VAL
-    for sample, expected in zip(read, theirs, strict=True):
-        assert_same(sample, expected, 0)
-
-
 def test_an_image_that_is_not_in_the_store(page: ModuleType, place: Path, tmp_path: Path) -> None:
     """A data set with an image more than the store is refused, by the name of the image."""
     for folder in ("images", "labels"):
