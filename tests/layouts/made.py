@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,12 +38,6 @@ class Layout:
         return write(folder, made)
 
 
-def _table(*rows: Iterable[object], separator: str = ",", end: str = "\n") -> str:
-    file = io.StringIO()
-    csv.writer(file, delimiter=separator, lineterminator=end).writerows(rows)
-    return file.getvalue()
-
-
 # ---------------------------------------------------------------------------------------------- labels and texts
 
 _BREEDS = ("pug", "beagle", "pug")
@@ -54,8 +46,7 @@ _DOGS = files("train/{00a,01b,02c}.png", {"labels.csv": "id,breed\n02c,pug\n00a,
 """Names without the extension, in an order of their own."""
 _DOWNLOADED = zipped({**_DOGS, **files("test/{f0,f1}.png"), "sample_submission.csv": "id,beagle,pug\nf0,0.3,0.7\n"})
 """As it is downloaded: also with the images of the test set, and a table that is no list of labels."""
-_NOTES = [(path, "pug", f"größer; {n}") for n, path in enumerate(_PHOTOS)]
-_EXCEL = _table(("path", "label", "note"), *_NOTES, separator=";", end="\r\n")
+_EXCEL = "path;label;note\r\n" + "".join(f'{path};pug;"größer; {n}"\r\n' for n, path in enumerate(_PHOTOS))
 _CAPTIONS = [[f'a "photo" of thing {n}, view {k}: ünï \u2603' for k in range((n + 2) % 4)] for n in range(3)]
 """Two for the first image, then three, then none."""
 _CAPTIONS_OF_COCO = {
@@ -109,7 +100,7 @@ _LABELS = (
     _with_photos(
         "a folder with a `metadata.csv`, as Hugging Face's ImageFolder",
         "photos/metadata.csv",
-        _table(("file_name", "text", "label"), *((f"{n}.png", f"A dog, no. {n}", _BREEDS[n]) for n in (1, 0, 2))),
+        'file_name,text,label\n1.png,"A dog, no. 1",beagle\n0.png,"A dog, no. 0",pug\n2.png,"A dog, no. 2",pug\n',
     ),
     Layout("a folder and a table of names and classes, as of Kaggle", _DOGS),
     Layout("Kaggle's zip with `train/`, `test/` and `labels.csv` in it", {"dogs.zip": _DOWNLOADED}),
@@ -132,7 +123,7 @@ _LABELS = (
     _with_photos(
         "a table of paths whose classes are in another column than `label`",
         "animals.csv",
-        _table(("filename", "age", "species"), *zip(_PHOTOS, (4, 5, 6), _BREEDS, strict=True)),
+        "filename,age,species\nphotos/0.png,4,pug\nphotos/1.png,5,beagle\nphotos/2.png,6,pug\n",
     ),
     Layout(
         "a table with a column of 0 and 1 for each class, as of ISIC",

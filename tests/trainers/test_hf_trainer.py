@@ -98,7 +98,4 @@ def test_evaluation_with_the_mixin(tmp_path: Path) -> None:
     for found in (one, first):
         assert found["of"] == 13
         assert found["predicted"] == sorted(labels.tolist())
-        assert found["by name"] == [13, 13]
-        assert found["own loaders"] == ["TrainerBatches", "AcceleratedBatches"], "neither wrapped nor made again"
-        assert found["read"] == [[False, 8, False, None], [True, 4, False, None]]
         assert "3 samples, and TrainingArguments say 4: pass per_device_eval_batch_size=" in found["other size"]

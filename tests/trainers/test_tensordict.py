@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,3 +80,14 @@ def test_states(reader: Reader) -> None:
         again = reader.batches(4, shuffle=True, workers=0).tensordict()
         again.load_state_dict(state)
         assert [batch["index"].tolist() for batch in again] == whole[done:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_tensordict_is_a_dict_of_columns(tmp_path: Path, workers: int) -> None:
+    """Each entry is a field; names may differ."""
+    pixels = torch.randint(0, 256, (70, 6, 5, 3), dtype=torch.uint8)
+    source = tensordict.TensorDict({"pixels": pixels, "label": torch.arange(70) % 3}, batch_size=[70])
+    rawpack_packer.pack(source, tmp_path / "s", names={"image": "pixels"}, workers=workers)
+    batch = Reader(tmp_path / "s")[list(range(70))]
+    np.testing.assert_array_equal(batch["image"], pixels.numpy())
+    assert batch["label"].tolist() == [i % 3 for i in range(70)]
