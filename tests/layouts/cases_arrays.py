@@ -15,7 +15,6 @@ import numpy as np
 from archived import tar
 from cases import Case, Files, files, image, lone, names, write
 from cases_beside import npy, npz
-from PIL import Image
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3)).astype(np.uint8)
 LABELS = np.arange(3)
@@ -59,7 +58,6 @@ _SPLITS = npz(x_train=PIXELS, y_train=LABELS, x_test=PIXELS[:2], y_test=LABELS[:
 
 ARRAYS = (
     lone("an .npy", "set.npy", npy(PIXELS)),
-    lone("an .npy of one image", "set.npy", npy(PIXELS[0])),
     lone("an .npy whose channels come first", "set.npy", npy(PIXELS.transpose(0, 3, 1, 2))),
     lone("an .npy of objects", "set.npy", npy(np.array([{}, {}], object))),
     Case("labels of another length", "set", {"set/images.npy": npy(PIXELS), "set/labels.npy": npy(np.arange(9))}),
@@ -67,12 +65,10 @@ ARRAYS = (
     lone("an .npz of other names", "set.npz", npz(data=PIXELS, target=LABELS)),
     lone("one split of an .npz", "mnist.npz", _SPLITS, inside="test"),
     lone("an .npz with names of classes", "set.npz", npz(image=PIXELS, label=np.array(["b", "a", "b"]))),
-    lone("a file of IDX", "train-images-idx3-ubyte", idx(PIXELS[..., 0])),
     Case("FashionMNIST's folder", "FashionMNIST", mnist("FashionMNIST/raw")),
     Case("one split of MNIST", "MNIST/train", mnist("MNIST/raw")),
     Case("HDF5 in parts", "set", _parts),
     Case(".npz in parts", "set", {f"set/a{n}.npz": npz(image=PIXELS, label=LABELS) for n in range(3)}),
-    Case("HDF5 of two sets of images", "set.h5", hdf5("set.h5", left=PIXELS, right=PIXELS)),
     Case("one split of HDF5", "set.h5/test", hdf5("set.h5", train__x=PIXELS, test__x=PIXELS, test__y=LABELS)),
     Case(
         "HDF5 of a group for each sample", "set.h5", hdf5("set.h5", s0__rgb=PIXELS[0], s1__rgb=PIXELS[1], s1__label=1)
@@ -106,13 +102,11 @@ def _with_more(more: Files) -> Callable[[Path], None]:
 _video = partial(Case, needs=("av",))
 _SPLIT = _videos("set/train/run/a.mp4", "set/val/run/b.mp4")
 VIDEOS = (
-    _video("a video", "a.mp4", _videos("a.mp4")),
     _video("a folder of videos", "set", _videos("set/a.mp4", "set/b.mp4")),
     _video("one split of them", "set/train", _SPLIT),
     _video("images and videos", "set", _with_more(files("set/{0,1}.jpg"))),
     _video("a table of videos, in their folder", "set", _with_more({"set/list.csv": "path,label\na.mp4,run\n"})),
     _video("metadata.csv of videos", "set", _with_more({"set/metadata.csv": "file_name,label\na.mp4,run\n"})),
-    _video("a pattern of videos", "set/*.mp4", _videos("set/a.mp4")),
 )
 
 
@@ -139,7 +133,6 @@ def _data(name: str, sample: Callable[[int], Any]) -> Case:
 
 _CHANCE = np.random.default_rng(1)
 PYTHON = (
-    _data("a dataset of Pillow's images and texts", lambda i: (Image.fromarray(PIXELS[i]), ("cat", "dog")[i % 2])),
     _data("a dataset of paths", lambda i: (f"{i}.jpg", i)),
     _data("a dataset of label and image", lambda i: (i % 2, PIXELS[i])),
     _data("a dataset of pairs of images", lambda i: (PIXELS[i], PIXELS[i])),
@@ -151,7 +144,6 @@ PYTHON = (
     _data("a random crop in the dataset", lambda i: (PIXELS[i] + _CHANCE.integers(0, 2, (8, 8, 3), np.uint8), i)),
     _data("labels that are numbers in texts", lambda i: (PIXELS[i], ("2", "10", "2")[i])),
     _value("columns", {"image": PIXELS, "label": [0, 1, 0], "text": ["a", "b", "c"]}),
-    _value("columns of different lengths", {"image": PIXELS, "label": [0, 1]}),
     _value("an array", PIXELS),
     _value("an image file in bytes", image()),
     _value("a path's option for an object", PIXELS, labels_file="labels.csv"),
