@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import itertools
 import json
-import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -214,33 +213,6 @@ def test_forever_is_one_epoch_after_another(reader: Reader, way: str) -> None:
             assert (batch["index"].tolist(), tensors.state_dict()) == (rows, state)
         tensors.load_state_dict(expected[4][1])
         assert next(tensors.forever())["index"].tolist() == expected[5][0]
-
-
-def test_what_scripts_read(reader: Reader) -> None:
-    """The attributes of a DataLoader; workers do not travel in a pickle, and no DataLoader is made of its parts."""
-    tensors = reader.batches(8, drop_last=True, **WAYS["threads"]).torch()
-    attributes = (tensors.dataset, tensors.batch_size, tensors.drop_last, tensors.num_workers, tensors.sampler)
-    assert attributes == (reader, 8, True, 2, None)
-    assert repr(tensors) == f"TorchBatches(cpu, channels first; {tensors._feed!r})"
-    with pytest.raises(UsageError, match="pickle the reader"):
-        pickle.dumps(tensors)
-    with pytest.raises(UsageError, match="no DataLoader can be made of its dataset and batch_sampler"):
-        next(iter(torch.utils.data.DataLoader(tensors.dataset, batch_sampler=tensors.batch_sampler)))
-
-
-def test_iter_alone_does_nothing(reader: Reader) -> None:
-    """Trainers call iter() to see whether they can: no epoch is taken and no worker starts before next()."""
-    tensors = reader.batches(8, workers=1, **SHUFFLED).torch()
-    for _ in range(3):
-        iter(tensors)
-    assert tensors.state_dict()["epoch"] == 0
-    first = rows_of(tensors)
-    assert first == rows_of(reader.batches(8, workers=0, **SHUFFLED))
-    tensors.batch_sampler.sampler.set_epoch(0)  # as Lightning does
-    assert rows_of(tensors) == first
-    tensors.set_epoch(5)
-    iter(tensors)
-    assert tensors.state_dict()["epoch"] == 5
 
 
 @pytest.mark.parametrize(("depth", "way"), [(1, "here"), (2, "processes"), (4, "threads")])
