@@ -196,17 +196,13 @@ def children(request: pytest.FixtureRequest, kept_processes: KeptChildren | None
 
 @pytest.fixture(autouse=True)
 def nothing_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test begins as a process does that has read no epoch: which tests warn does not depend on their order."""
+    """Each test begins as a process does that has read no epoch, and has warned of nothing: which tests warn does not
+    depend on their order."""
     from rawpack.epoch import repeats
 
     # Hypothesis gives a test the same example again.
     monkeypatch.setattr(repeats, "_warned", getattr(request.node.obj, "is_hypothesis_test", False))
     monkeypatch.setattr(repeats, "_read", deque(maxlen=256))
-
-
-@pytest.fixture(autouse=True)
-def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor has it warned of anything once."""
     monkeypatch.setattr("rawpack.system.user.warned", set())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 from archived import tar
-from cases import Case, Files, files, image, lone, names, write
+from cases import Case, Files, files, lone, names, write
 from cases_beside import npy, npz
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3)).astype(np.uint8)
@@ -137,15 +137,11 @@ PYTHON = (
     _data("a dataset of label and image", lambda i: (i % 2, PIXELS[i])),
     _data("a dataset of pairs of images", lambda i: (PIXELS[i], PIXELS[i])),
     _data("a dataset of channels first", lambda i: (PIXELS[i].transpose(2, 0, 1), i)),
-    _data("a dataset of None", lambda i: None),
     _value("an empty dataset", Data(0, lambda i: None)),
-    _data("a dataset that fails", lambda i: {}["image"]),
     _data("labels of several types", lambda i: (PIXELS[i], i if i % 2 else "cat")),
     _data("a random crop in the dataset", lambda i: (PIXELS[i] + _CHANCE.integers(0, 2, (8, 8, 3), np.uint8), i)),
     _data("labels that are numbers in texts", lambda i: (PIXELS[i], ("2", "10", "2")[i])),
     _value("columns", {"image": PIXELS, "label": [0, 1, 0], "text": ["a", "b", "c"]}),
-    _value("an array", PIXELS),
-    _value("an image file in bytes", image()),
     _value("a path's option for an object", PIXELS, labels_file="labels.csv"),
 )
 

@@ -52,7 +52,6 @@ FOLDERS = (
     Case("an empty class folder", "photos", _with_empty("eel", *CLASSES)),
     Case("an empty folder", "photos", _with_empty("")),
     photos("a folder of texts", texts("words", "{a,b}.txt", "README.md")),
-    photos("files without a suffix", "{0,1,2}"),
     photos("images of other formats than their suffix", {f"{n}.jpg": image(".png", n) for n in (0, 1)}),
     photos("texts with the suffix of images", _THREE, {"3.jpg": "not found", "4.jpg": "<html>"}),
     Case("links", "photos", _links),
@@ -116,12 +115,10 @@ REFUSALS = (
     photos("a URL of a web page", of="https://example.com/photos"),
     photos("a data set of the Hub", of="hf://datasets/mnist"),
     Case("a pipe", "pipe", _pipe),
-    photos("a kind that does not exist", *CLASSES, kind="imagefolder"),
     photos("a kind that the path is not", *CLASSES, kind="voc"),
     *(
         lone(f"a file {name}", name, data)
         for name, data in {
-            "photos.docx": "words",
             "weights.safetensors": b"\x08\0\0\0\0\0\0\0{}      ",
             "set.beton": b"\0" * 64,
             "set.mat": b"MATLAB 5.0 MAT-file" + bytes(109),

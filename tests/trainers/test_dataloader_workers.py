@@ -12,7 +12,6 @@ from reading import rows_of
 from ways import way
 
 from rawpack import Reader, UsageError
-from rawpack.transforms import Lambda, Views
 
 data: Any = pytest.importorskip("torch.utils.data", reason="torch is not installed")
 torch: Any = pytest.importorskip("torch")
@@ -116,12 +115,3 @@ def test_what_torch_says_of_bytes_and_views(reader: Reader) -> None:
         with pytest.raises(RuntimeError) as said:
             wrong()
         assert str(said.value).partition(" (at")[0] in page
-
-
-def test_modules_of_torch_are_no_steps(reader: Reader) -> None:
-    """A module takes tensors, so it is refused before a worker gets it; a Lambda around one is called."""
-    module = torch.nn.Sequential(torch.nn.Identity())
-    for transform in (module, [module], [Views(2, [abs]), module]):
-        with pytest.raises(UsageError, match="Sequential in transform= is a module of torch"):
-            reader.batches(4, transform=transform)
-    assert reader.batches(4, transform=[Lambda(module)], workers=0) is not None
