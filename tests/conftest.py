@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from forked import Forks, forks
 from once import is_unchanged, once
 from pictures import SIZES, picture, save
 from real_data import real
-from running import FORMATS, Packed, Ran, environment, pack, run_command
+from running import FORMATS, Packed, environment, pack
 
 import rawpack
 from rawpack import native
@@ -58,7 +58,6 @@ LONG = (
     "reader/test_transport.py",
     "reader/test_repeats.py",
     "robustness/test_pack_kill.py",
-    "cli/test_width.py",
     "packer/test_several_derived.py",
 )
 """The files that take longest, longest first, those of the heavy tests before the others. Begun last, one of them would
@@ -143,18 +142,6 @@ def plugins_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def models_of_s3_read_once() -> Iterator[None]:
-    """Let all sessions of botocore share what it reads of its models: that takes 0.15 s for each file system on S3."""
-    sessions = sys.modules.get("botocore.session")  # imported by the tests that need it, as they were collected
-    if sessions is None:
-        yield
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sessions, "create_loader", functools.cache(sessions.create_loader))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def packs_here() -> Iterator[None]:
     """Pack in this process where a test does not say `workers`: to start others takes ten times as long as to pack what
     tests pack. Commands that are processes of their own choose for themselves. Nor wait for the disk."""
@@ -208,27 +195,17 @@ def children(request: pytest.FixtureRequest, kept_processes: KeptChildren | None
 
 @pytest.fixture(autouse=True)
 def nothing_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test begins as a process does that has read no epoch: which tests warn does not depend on their order."""
+    """Each test begins as a process does that has read no epoch, and has warned of nothing: which tests warn does not
+    depend on their order."""
     from rawpack.epoch import repeats
 
     # Hypothesis gives a test the same example again.
     monkeypatch.setattr(repeats, "_warned", getattr(request.node.obj, "is_hypothesis_test", False))
     monkeypatch.setattr(repeats, "_read", deque(maxlen=256))
-
-
-@pytest.fixture(autouse=True)
-def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor has it warned of anything once."""
     monkeypatch.setattr("rawpack.system.user.warned", set())
 
 
 # ---------------------------------------------------------------------------------------------- the command
-
-
-@pytest.fixture(name="run_cli", scope="session")
-def run_cli_fixture() -> Callable[..., Ran]:
-    """`run_cli(*args)`: the command as a process of its own; its exit code, stdout and stderr."""
-    return run_command
 
 
 @pytest.fixture(scope="session", name="forks")

@@ -6,10 +6,11 @@ from __future__ import annotations
 import io
 import os
 import re
-import shlex
+import shutil
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
@@ -20,8 +21,6 @@ from unittest import mock
 import numpy as np
 from childless import without_children
 from PIL import Image
-from running import run_here
-from store_server import Server
 
 from rawpack.errors import DecodeError, RawpackError
 from rawpack_packer.job.opening import open_given
@@ -31,14 +30,16 @@ from rawpack_packer.sources import DividedError, FieldKind, Source, Table, open_
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.table.remote_files import Spool
 
+FIXTURES = Path(__file__).resolve().parents[1] / "support" / "fixtures"
+ANSWERS = Path(__file__).with_name("answers.toml")
 Files = Mapping[str, bytes | str]
 Answer = dict[str, Any]
 """What a path is taken for, or why it is refused: texts, numbers, lists and tables of these."""
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP", ".tif": "TIFF", ".gif": "GIF"}
 _MOST = 6
 """Keys and labels that are recorded of a layout."""
-_MOST_NUMBERS = 16
-"""Numbers of one label."""
+_MOST_NUMBERS = 36
+"""Numbers of one value."""
 _MOST_CHARACTERS = 240
 """Characters of a message."""
 _LIBRARIES = re.compile(
@@ -58,47 +59,22 @@ class Case:
     name: str
     """Unique in its table."""
     path: str | None
-    """What is opened, from the folder in which the layout is made; of a layout that is served, the end of its URL; of a
-    command, its words; None for what `make` returns."""
+    """What is opened, from the folder in which the layout is made; None for what `make` returns."""
     make: Files | Callable[[Path], Any]
     """The files; or what makes them in an empty folder, or returns them."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keywords of `open_source`."""
-    wrong: str = ""
-    """In a few words, what is wrong with the recorded answer; empty where it is right."""
     needs: tuple[str, ...] = ()
     """Modules without which the layout is skipped."""
-    served: bool = False
-    """Whether it is behind a URL."""
-    is_command: bool = False
-    """Whether the path is a command, of which it is recorded what it would do."""
-    is_saved: bool = True
-    """Whether its table can be saved for a run that resumes."""
 
 
-def lone(name: str, path: str, data: bytes | str, *, inside: str = "", **options: Any) -> Case:
-    """A layout of one file. inside: what of it is opened."""
-    return Case(name, f"{path}/{inside}" if inside else path, {path: data}, options)
-
-
-def photos(name: str, make: Files | Callable[[Path], Any], **options: Any) -> Case:
-    """A layout in the folder photos/."""
-    return Case(name, "photos", make, options)
+def recorded() -> dict[str, Answer]:
+    return tomllib.loads(ANSWERS.read_text("utf-8"))
 
 
 def missing(case: Case) -> str:
     """A module that the layout needs and that is not installed; empty where none is."""
     return next((name for name in case.needs if find_spec(name) is None), "")
-
-
-@contextmanager
-def inside(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 # ---------------------------------------------------------------------------------------------- how they are made
@@ -131,9 +107,38 @@ def images(*patterns: str) -> dict[str, bytes | str]:
     return {name: image(os.path.splitext(name)[1], seed) for seed, name in enumerate(every)}  # noqa: PTH122
 
 
+def files(*parts: str | Files, below: str = "") -> dict[str, bytes | str]:
+    """Images of names by patterns, and other files, below a folder."""
+    found = images(*(part for part in parts if isinstance(part, str)))
+    for part in parts:
+        found |= {} if isinstance(part, str) else part
+    return {below + name: data for name, data in found.items()}
+
+
 def texts(text: str, *patterns: str) -> dict[str, bytes | str]:
     """Files of these names that all hold one text."""
     return {name: text for pattern in patterns for name in names(pattern)}
+
+
+def copied(name: str, to: str) -> Callable[[Path], None]:
+    """Makes what the tools themselves wrote, from a file or folder of the fixtures."""
+
+    def make(root: Path) -> None:
+        source = FIXTURES / name
+        (root / to).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, root / to)
+
+    return make
+
+
+def lone(name: str, path: str, data: bytes | str, *, inside: str = "", **options: Any) -> Case:
+    """A layout of one file. inside: what of it is opened."""
+    return Case(name, f"{path}/{inside}" if inside else path, {path: data}, options)
+
+
+def photos(name: str, *parts: str | Files, of: str = "photos", needs: tuple[str, ...] = (), **options: Any) -> Case:
+    """A layout of files in the folder photos/. of: what is opened."""
+    return Case(name, of, files(*parts, below="photos/"), options, needs=needs)
 
 
 def write(folder: Path, files: Files) -> None:
@@ -145,96 +150,71 @@ def write(folder: Path, files: Files) -> None:
 # ---------------------------------------------------------------------------------------------- how they are opened
 
 
-class _Sorted:
+class _Sorted(Iterator[Any], AbstractContextManager[Any]):
     """The entries of a folder by their names, as messages name suffixes in the order of the entries."""
 
     def __init__(self, entries: Any) -> None:
         with entries:
             self._entries = iter(sorted(entries, key=lambda entry: entry.name))
 
-    def __iter__(self) -> Any:
-        return self
-
     def __next__(self) -> Any:
         return next(self._entries)
 
-    def __enter__(self) -> Any:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
+        pass
 
-    def close(self) -> None:
-        self._entries = iter(())
+    close = __exit__
 
 
 @contextmanager
-def in_this_process() -> Any:
-    """Without children, and the entries of a folder come in the order of their names."""
-    listed = os.scandir
+def in_this_process() -> Iterator[list[Any]]:
+    """Without children, and the entries of a folder come in the order of their names. Gives the folders that are listed
+    meanwhile."""
+    plain, listed = os.scandir, list[Any]()
 
     def scandir(path: Any = ".") -> Any:
         if not isinstance(path, int) and Path(os.fsdecode(path)).name == CLOSED:
             raise PermissionError(13, "Permission denied", path)
-        return _Sorted(listed(path))
+        listed.append(path)
+        return _Sorted(plain(path))
 
     with without_children(), mock.patch.object(os, "scandir", scandir):
-        yield
+        yield listed
 
 
-def prepare(case: Case, folder: Path, server: Server | None = None) -> Callable[[], Source]:
+def prepare(case: Case, folder: Path) -> Callable[[], Source]:
     """Makes a layout in an empty folder, in which this process must be, and returns what opens it."""
     made = case.make(folder) if callable(case.make) else case.make
     options = dict(case.options)
     if case.path is None:
         run = RunOptions(workers=0)
         return lambda: open_given(made, options, run, {}, folder / "store", "store")
-    if not case.served:
-        if made is not None:
-            write(folder, made)
-        return lambda: open_source(case.path or "", **options)
-    assert server is not None
-    server.files.clear()
-    server.files.update({name: data.encode() if isinstance(data, str) else data for name, data in made.items()})
-    return lambda: open_source(f"{server.url}/{case.path}", spool=Spool(folder / "spool", 1 << 30), **options)
+    write(folder, made or {})
+    return lambda: open_source(case.path or "", **options)
 
 
-def saved_again(table: Source, case: Case, folder: Path, server: Server) -> Source:
+def saved_again(table: Source, case: Case, folder: Path) -> Source:
     """The table that a run that resumes has in place of this one."""
     if case.path is None or not isinstance(table, Table):
         return table
-    place, path = folder / "store-being-packed", f"{server.url}/{case.path}" if case.served else case.path
-    saved, again = (SavedTables(place, path, case.options, Spool(folder / "spool", 1 << 30)) for _ in range(2))
+    place, spool = folder / "store-being-packed", Spool(folder / "spool", 1 << 30)
+    saved, again = (SavedTables(place, case.path, case.options, spool) for _ in range(2))
     saved.tables = {"": table}
     saved.save()
-    described = ("coco", "cvat", "listing") if Path(path).is_dir() else ()
+    described = ("coco", "cvat", "listing") if Path(case.path).is_dir() else ()
     unsaved = ("store", "labelme", "voc", "yolo", *described)
-    assert again.load({saved.digest}) == (case.is_saved and table.info.kind not in unsaved)
+    assert again.load({saved.digest}) == (table.info.kind not in unsaved)
     return again.tables.get("", table)
 
 
-def commanded(words: str, folder: Path) -> Answer:
-    """What a command would do: its exit code, the samples of each store, or the refusal."""
-    ran = run_here(*shlex.split(words), "--dry-run", "--workers", 0, "--size", 8)
-    refusal = shown(ran.err.removeprefix("rawpack: "), folder) if ran.code else ""
-    record: Answer = {
-        "exit": ran.code,
-        "splits": re.findall(r"^(.+): Nothing was written", ran.out, re.MULTILINE),
-        "samples": [int(count) for count in re.findall(r"^  samples +(\d+)", ran.out, re.MULTILINE)],
-        "says": _first_part(refusal),
-        "type": _commands(refusal),
-    }
-    return {name: value for name, value in record.items() if value or name == "exit"}
-
-
-def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
+def answer(opener: Callable[[], Source], folder: Path) -> Answer:
     """What opens, or the refusal."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
             source = opener()
     except RawpackError as error:
-        return _refusal(error, shown(str(error), folder, url))
+        return _refusal(error, shown(str(error), folder))
     info = source.info
     samples = [_sample(source, i) for i in range(min(len(source), _MOST))]
     keys = [shown(source.key(i), folder) for i in range(len(samples))]
@@ -247,19 +227,19 @@ def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
         "classes": list(info.classes or ()),
         "labels": [sample["label"] for sample in samples if "label" in sample],
         "boxes": [sample["boxes"] for sample in samples if "boxes" in sample],
+        "values": values if any(values := [sample.get("more", {}) for sample in samples[:3]]) else [],
         "rejected": [f"{keys[i]}: {sample['!']}" for i, sample in enumerate(samples) if "!" in sample],
         "counts": {name: number for name, number in info.counts.items() if number},
         "skipped": {name or "without a suffix": number for name, number in sorted(info.skipped.items())},
-        "problems": [shown(problem, folder, url) for problem in info.problems],
-        "warns": [_first_part(shown(str(one.message), folder, url)) for one in caught],
+        "problems": [shown(problem, folder) for problem in info.problems],
+        "warns": [_first_part(shown(str(one.message), folder)) for one in caught],
     }
     return {name: value for name, value in record.items() if value or name == "samples"}
 
 
-def shown(text: str, folder: Path, url: str = "") -> str:
-    """A text without the names of this run's folder and server."""
+def shown(text: str, folder: Path) -> str:
+    """A text without the name of this run's folder."""
     text = text.encode("utf-8", "backslashreplace").decode()
-    text = text.replace(url, "http://server") if url else text
     return text.replace(f"{folder}/", "").replace(str(folder), ".")
 
 
@@ -285,18 +265,30 @@ def _commands(message: str) -> list[str]:
 
 
 def _sample(source: Source, i: int) -> dict[str, Any]:
-    """The label, by its class where it has one, and the number of boxes; or "!" and why it is rejected."""
+    """The label, by its class where it has one, the boxes as the source has them, and "more": texts and numbers of
+    other fields; or "!" and why it is rejected."""
     try:
         fields = source[i].fields
     except DecodeError as error:
         return {"!": error.reason}
-    record, classes = dict[str, Any](), source.info.classes
-    if "label" in fields and np.size(label := fields["label"]) <= _MOST_NUMBERS:  # type: ignore[arg-type]
-        label = label.tolist() if isinstance(label, np.ndarray | np.generic) else label
+    plain = {name: _plain(fields[name]) for name in source.info.fields if name in fields}
+    record: dict[str, Any] = {"more": {name: value for name, value in plain.items() if value is not None}}
+    classes, label = source.info.classes, record["more"].pop("label", None)
+    if label is not None:
         record["label"] = classes[label] if classes and isinstance(label, int) and label >= 0 else label
     if isinstance(boxes := fields.get("boxes"), Boxes):
-        record["boxes"] = len(np.atleast_2d(boxes.rows)) if np.size(boxes.rows) else 0
+        record["boxes"] = np.atleast_2d(boxes.rows).round(3).tolist() if np.size(boxes.rows) else []
     return record
+
+
+def _plain(value: Any) -> Any:
+    """Texts, and few numbers; None for anything else."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.astype(float).round(4) if value.dtype.kind == "f" else value
+        return value.tolist() if value.size <= _MOST_NUMBERS and value.dtype.kind in "biuf" else None
+    if isinstance(value, list):
+        return value if all(isinstance(one, str) for one in value) else None
+    return value if isinstance(value, str | int | float) else None
 
 
 def _shape(shape: tuple[int | None, ...]) -> str:

@@ -2,54 +2,45 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from cases import Case
-from layout import Layout
-from test_layouts import LAYOUTS, lines
+from layout import LAYOUTS
 
-_KEYWORDS = {"path": "path_column", "field": "fields", "fields": "fields"}
-_OF_RECIPES = ("--size", "--fit")
-
-
-def _make(layout: Layout, folder: Path) -> None:
-    layout.make(folder)
+_PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/i-have.md"
+_KEYWORDS = {"path": "path_column", "field": "fields"}
 
 
-def _objects(layout: Layout, folder: Path) -> Any:
-    (value,) = (layout.make(folder) or {}).values()
-    return value
+def lines() -> dict[str, str]:
+    """What one has -> the command or line of Python that packs it, from the tables of the page."""
+    found: dict[str, str] = {}
+    for line in _PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("| "))]
+        if line.startswith("|") and len(cells) > 1 and (command := re.fullmatch(r"`(.+)`", cells[1])):
+            assert cells[0] not in found, f"{cells[0]} stands twice on the page"
+            found[cells[0]] = command[1].replace("\\|", "|")
+    return found
 
 
-def _cases() -> list[Case]:
-    cases, commands = list[Case](), lines()
+def _cases() -> Iterator[Case]:
+    commands = lines()
     for layout in LAYOUTS:
-        words = shlex.split(commands[layout.have]) if commands[layout.have].startswith("rawpack pack ") else None
-        if words is None:
-            cases.append(Case(layout.have, None, partial(_objects, layout), needs=layout.needs))
+        have, make, needs = layout.have, layout.make, layout.needs
+        if not commands[have].startswith("rawpack pack "):
+            yield Case(have, None, lambda root, lay=layout.lay: next(iter(lay(root).values())), needs=needs)
             continue
-        path, options = words[-2], _options(words[2:-2])
-        make: Callable[[Path], None] = partial(_make, layout)
-        cases.append(Case(layout.have, path, make, needs=layout.needs))
-        if splits := options.pop("splits", ""):
-            path = f"{path.rstrip('/')}/{splits.partition(',')[0]}"
-            cases.append(Case(f"{layout.have}: one split", path, make, options, needs=layout.needs))
+        *words, path, _ = shlex.split(commands[have])[2:]
+        yield Case(have, path, make, needs=needs)
+        said = {name[2:].replace("-", "_"): value for name, value in zip(words[::2], words[1::2], strict=True)}
+        splits, _ = said.pop("splits", ""), said.pop("fit", "")
+        options = {_KEYWORDS.get(name, name): (value,) if name == "field" else value for name, value in said.items()}
+        if splits:
+            yield Case(f"{have}: one split", f"{path.rstrip('/')}/{splits.partition(',')[0]}", make, options, needs)
         elif options:
-            cases.append(Case(f"{layout.have}: with its options", path, make, options, needs=layout.needs))
-    return cases
+            yield Case(f"{have}: with its options", path, make, options, needs)
 
 
-def _options(words: list[str]) -> dict[str, Any]:
-    pairs: Mapping[str, str] = dict(zip(words[::2], words[1::2], strict=True))
-    plain = {
-        name.removeprefix("--").replace("-", "_"): value for name, value in pairs.items() if name not in _OF_RECIPES
-    }
-    named = {_KEYWORDS.get(name, name): value for name, value in plain.items()}
-    return {name: (value,) if name == "fields" else value for name, value in named.items()}
-
-
-CASES = (*_cases(),)
+CASES = {"pages": (*_cases(),)}

@@ -10,8 +10,8 @@ import json
 import re
 import sys
 import tempfile
-import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -21,57 +21,53 @@ if __name__ == "__main__":
 import cases_archives
 import cases_arrays
 import cases_beside
-import cases_commands
 import cases_detection
 import cases_folders
-import cases_listings
 import cases_pages
-import cases_python
-import cases_refusals
-import cases_remote
-import cases_splits
 import cases_tables
-import cases_videos
-import looks
-from cases import Answer, Case, answer, commanded, in_this_process, inside, missing, prepare, saved_again
-from store_server import Server, serving
+from cases import ANSWERS, Answer, Case, answer, in_this_process, missing, prepare, recorded, saved_again
 
-ANSWERS = Path(__file__).with_name("answers.toml")
+from rawpack_packer.sources import Source
+
 _HEAD = """\
 # How each path of the corpus is recognized: what opens it without being told, what its samples have, or the refusal.
-# Made by `python tests/layouts/corpus.py --write`. What is known to be wrong has a line that says so, from the table of
-# the layouts in `cases_*.py`. Listings and openings are those of opening the path, at the end of this file.
+# Made by `python tests/layouts/corpus.py --write`. Listings are those of folders, as
+# the path is opened.
 """
-_THEMES = {
-    "folders": cases_folders, "splits": cases_splits, "beside": cases_beside, "listings": cases_listings,
-    "archives": cases_archives, "tables": cases_tables, "arrays": cases_arrays, "detection": cases_detection,
-    "videos": cases_videos, "python": cases_python, "remote": cases_remote, "refusals": cases_refusals,
-    "commands": cases_commands,
-    "pages": cases_pages,
-}  # fmt: skip
+_MODULES: tuple[Any, ...] = (
+    *(cases_folders, cases_beside, cases_archives, cases_tables, cases_arrays, cases_detection, cases_pages),
+)
 CASES: dict[str, Case] = {
     f"{theme}: {case.name}": case
-    for theme, module in _THEMES.items()
-    for case in module.CASES  # type: ignore[attr-defined]
+    for module in _MODULES
+    for theme, of_theme in module.CASES.items()
+    for case in of_theme
 }
-assert len(CASES) == sum(len(module.CASES) for module in _THEMES.values())  # type: ignore[attr-defined]
 
 
-def recognized(case: Case, folder: Path, server: Server) -> Answer:
+_LOOKED = (
+    "images beside class folders", "shards by a pattern", "shards by a range", "one split of MNIST",
+    "YOLO's images/ and labels/", "Pascal VOC of two years",
+)  # fmt: skip
+"""Layouts of which it is recorded how often folders are listed, as they are opened."""
+
+
+def recognized(case: Case, folder: Path) -> Answer:
     """How the path of a layout is recognized, which is made in an empty folder."""
-    with inside(folder), in_this_process():
-        opener = prepare(case, folder, server)
-        if case.is_command:
-            record = commanded(case.path or "", folder)
-        else:
-            record = answer(lambda: saved_again(opener(), case, folder, server), folder, server.url)
-    return (
-        ({"opens": case.path} if case.path is not None else {}) | record | ({"wrong": case.wrong} if case.wrong else {})
-    )
+    looks = {}
+    with chdir(folder), in_this_process() as listed:
+        opener = prepare(case, folder)
 
+        def opened() -> Source:
+            before = len(listed)
+            source = opener()
+            looks["listings"] = len(listed) - before
+            return saved_again(source, case, folder)
 
-def recorded() -> dict[str, Answer]:
-    return tomllib.loads(ANSWERS.read_text("utf-8"))
+        record = answer(opened, folder)
+    if case.name in _LOOKED:
+        record |= looks
+    return record if case.path is None else {"opens": case.path, **record}
 
 
 def _value(value: Any) -> str:
@@ -93,27 +89,19 @@ def _table(name: str, record: Answer) -> str:
     return "".join([f"\n[{_key(name)}]\n", *(f"{_key(key)} = {_value(value)}\n" for key, value in record.items())])
 
 
-TABLES: dict[str, tuple[Case, Callable[[Case, Path, Server], Answer]]] = {
-    **{name: (case, recognized) for name, case in CASES.items()},
-    **{f"looks: {case.name}": (case, looks.looked) for case in looks.CASES},
-}
-"""Name in the file of answers -> the layout, and what is recorded of it."""
-
-
 def write(words: Sequence[str] = ()) -> None:
     """words: one of them is in the names of the layouts that are asked. Answers of others, and of layouts that cannot
     be made here, stay as they are."""
     before = recorded() if ANSWERS.exists() else {}
     tables = []
-    with serving() as server:
-        for name, (case, ask) in TABLES.items():
-            if missing(case) or (words and not any(word in name for word in words)):
-                record = before.get(name, {})
-            else:
-                with tempfile.TemporaryDirectory() as folder:
-                    record = ask(case, Path(folder).resolve(), server)
-            if record:
-                tables.append(_table(name, record))
+    for name, case in CASES.items():
+        if missing(case) or (words and not any(word in name for word in words)):
+            record = before.get(name, {})
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                record = recognized(case, Path(folder).resolve())
+        if record:
+            tables.append(_table(name, record))
     ANSWERS.write_text(_HEAD + "".join(tables), "utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Each line of "I have ..." packs by its command, and has the keys, labels and fields that other code finds."""
+"""Each line of "I have ..." packs by its command, and has the keys, labels and fields that are recorded of it."""
 
 from __future__ import annotations
 
@@ -7,44 +7,15 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import made_arrays
-import made_chunks
-import made_labels
-import made_objects
-import made_python
-import made_robots
-import made_texts
-import made_tfrecord
 import numpy as np
 import pytest
+from cases import recorded
+from cases_pages import lines
 from childless import without_children
-from layout import Layout
+from layout import LAYOUTS, Layout
 from running import run_here
 
 import rawpack
-
-_PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/i-have.md"
-LAYOUTS: tuple[Layout, ...] = (
-    *made_arrays.LAYOUTS,
-    *made_chunks.LAYOUTS,
-    *made_labels.LAYOUTS,
-    *made_objects.LAYOUTS,
-    *made_python.LAYOUTS,
-    *made_robots.LAYOUTS,
-    *made_texts.LAYOUTS,
-    *made_tfrecord.LAYOUTS,
-)
-
-
-def lines() -> dict[str, str]:
-    """What one has -> the command or line of Python that packs it, from the tables of the page."""
-    found: dict[str, str] = {}
-    for line in _PAGE.read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("| "))]
-        if line.startswith("|") and len(cells) > 1 and (command := re.fullmatch(r"`(.+)`", cells[1])):
-            assert cells[0] not in found, f"{cells[0]} stands twice on the page"
-            found[cells[0]] = command[1].replace("\\|", "|")
-    return found
 
 
 def test_every_line_of_the_page_is_tried() -> None:
@@ -61,54 +32,46 @@ def test_every_line_uses_the_default_size() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: re.sub(r"\W+", "-", layout.have))
 def test_packs_by_one_command(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line of the page, with each image in its own size, so that pixels and boxes compare with the files."""
+    """The line of the page, with each image in its own size: keys, labels, numbers of boxes and other fields are those
+    that the corpus records. Of splits, the first one is compared."""
     for module in layout.needs:
         pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
-    names = layout.make(tmp_path)
+    names = layout.lay(tmp_path)
     line = re.sub("^rawpack pack (--fit whole )?", "rawpack pack --size keep ", lines()[layout.have])
     line = re.sub(r"^(rawpack\.pack\(.*)\)$", r"\1, size='keep')", line)
     if line.startswith("rawpack.pack("):
-        exec(line, {"rawpack": rawpack, **(names or {})})
+        exec(line, {"rawpack": rawpack, **names})
     else:
         program, *words = shlex.split(line)
         assert program == "rawpack"
         with without_children():
             ran = run_here(*words)
         assert ran.code == 0, ran.err
-    _same(tmp_path / "store", layout.samples(tmp_path), layout.tolerance)
-
-
-def _same(store: Path, samples: Any, tolerance: float) -> None:
-    """A store, or each split of `split/key` keys."""
-    found: dict[str, dict[str, Any]] = {}
-    parts = [store] if (store / "store.json").exists() else sorted(path for path in store.iterdir() if path.is_dir())
-    for part in parts:
-        reader = rawpack.Reader(part)
-        for n in range(len(reader)):
-            sample = _named(reader, reader[n])
-            key = sample.pop("key")
-            found[key if part == store else f"{part.name}/{key}"] = sample
-    assert sorted(found) == sorted(samples)
-    for key, wanted in samples.items():
-        assert sorted(found[key]) == sorted(wanted), key
-        for name, value in wanted.items():
-            got = found[key][name]
-            if name == "image":
-                assert np.shape(got) == np.shape(value), (key, name)
-                np.testing.assert_allclose(np.int64(got), np.int64(value), rtol=0, atol=tolerance, err_msg=key)
-            elif isinstance(value, np.ndarray | float):
-                np.testing.assert_allclose(got, value, rtol=1e-6, err_msg=f"{key} {name}")
-            else:
-                assert got == value, (key, name)
+    store = tmp_path / "store"
+    reader = rawpack.Reader(store if (store / "store.json").exists() else store / "train")
+    samples = [_named(reader, reader[n]) for n in range(len(reader))]
+    answers, names = recorded(), (f"pages: {layout.have}{more}" for more in (": one split", ": with its options", ""))
+    record = next(answers[name] for name in names if name in answers)
+    assert len(samples) == record["samples"]
+    assert [one["key"].removeprefix(f"{tmp_path}/") for one in samples[:6]] == record["keys"]
+    labels = [one["label"] for one in samples[:6] if "label" in one]
+    np.testing.assert_equal(labels, record.get("labels", []))
+    boxes = [len(one["boxes"]) for one in samples[:6] if "boxes" in one]
+    assert boxes == [len(rows) for rows in record.get("boxes", [])]
+    for sample, values in zip(samples, record.get("values", []), strict=False):
+        for name, value in values.items():
+            found = sample[name]
+            assert (
+                found == value
+                if isinstance(found, str | list)
+                else np.allclose(np.ravel(found), np.ravel(value), atol=1e-4)
+            ), name
 
 
 def _named(reader: rawpack.Reader, sample: dict[str, Any]) -> dict[str, Any]:
-    """A sample, with labels by the names of their classes."""
+    """A sample, with its label by the name of its class."""
     found = {name: value for name, value in sample.items() if name != "index"}
-    if classes := reader.classes:
-        if "label" in found:
-            found["label"] = classes[found["label"]] if found["label"] >= 0 else None
-        if "labels" in found:
-            found["labels"] = [classes[n] for n in found["labels"]]
+    if reader.classes and found.get("label", -1) >= 0:
+        found["label"] = reader.classes[found["label"]]
     return found

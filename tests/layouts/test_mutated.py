@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import shlex
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -14,11 +13,11 @@ from typing import Any
 import every_kind
 import numpy as np
 import pytest
+from cases import Case, prepare
+from cases_pages import CASES
 from causes import accident
 from folders import files_of, rejects_of
-from layout import Layout
 from mutated import VALUES, mutated
-from test_layouts import LAYOUTS, lines
 
 import rawpack_packer
 from rawpack import RawpackError, Reader
@@ -27,21 +26,11 @@ from rawpack_packer.sources import Source, open_source
 
 Made = tuple[Path, dict[str, Any]]
 """What is packed, and by which options."""
-_KEYWORDS = {"path": "path_column", "field": "fields"}
-"""Options of the command -> keywords, where these differ by more than dashes."""
 
 
-def _of_layout(layout: Layout, folder: Path) -> Made:
-    layout.make(folder)
-    words = shlex.split(lines()[layout.have])[2:-1]
-    path, said = folder / words.pop(), dict[str, Any]()
-    for name, value in zip(words[::2], words[1::2], strict=True):
-        if name == "--splits":
-            path /= value.partition(",")[0]
-        elif name not in ("--size", "--fit"):
-            key = name.removeprefix("--").replace("-", "_")
-            said[_KEYWORDS.get(key, key)] = str(folder / value) if (folder / value).exists() else value
-    return path, said
+def _of_page(case: Case, folder: Path) -> Made:
+    prepare(case, folder)
+    return Path(case.path or ""), dict(case.options)
 
 
 def _of_kind(kind: str, folder: Path) -> Made:
@@ -54,38 +43,35 @@ def _of_kind(kind: str, folder: Path) -> Made:
     return every_kind.TABLES[kind](folder, columns, files), {}
 
 
-_IN_CHILDREN = re.compile("HDF5|hdf5|h5|video|UCF|LeRobot|LMDB|lmdb")
-"""Sources that are looked at in child processes, which take a second to start."""
-
-
+_OPTIONS = re.compile(": (one split|with its options)$")
 SOURCES: dict[str, Callable[[Path], Made]] = {
     **{
-        re.sub(r"\W+", "-", layout.have): partial(_of_layout, layout)
-        for layout in LAYOUTS
-        if lines()[layout.have].startswith("rawpack pack ")
+        re.sub(r"\W+", "-", _OPTIONS.sub("", case.name)): partial(_of_page, case)  # the last of each has its options
+        for case in CASES["pages"]
+        if case.path is not None
     },
     **{kind: partial(_of_kind, kind) for kind in (*every_kind.TABLES, *every_kind.OTHERS) if kind != "columns"},
 }
-
-
-_SLOW = re.compile("HDF5|h5-|UCF|LMDB")
-"""Sources that take seconds, and whose kinds (hdf5, video, lmdb) are in each run anyway."""
+_SLOW = re.compile("HDF5|hdf5|h5|video|UCF|LeRobot|LMDB|lmdb")
+"""Sources that are looked at in child processes, which take a second to start: in each run, only their kinds are."""
 
 
 @pytest.mark.parametrize(
     ("name", "rounds"),
     [
         *((name, 2) for name in SOURCES if not _SLOW.search(name)),
+        *((name, 1) for name in ("hdf5", "video", "lmdb")),
         *(pytest.param(name, 300, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]) for name in SOURCES),
     ],
 )
-def test_a_mutated_source(name: str, rounds: int, tmp_path: Path) -> None:
+def test_a_mutated_source(name: str, rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of each kind with other bytes, values and columns: packed, rejected or counted, or refused by an error of
     rawpack's, whose causes are those of libraries and of checks."""
     (tmp_path / "sound").mkdir()
+    monkeypatch.chdir(tmp_path / "sound")
     path, options = SOURCES[name](tmp_path / "sound")
     sound = files_of(tmp_path / "sound")
-    for number in range(rounds if rounds > 2 or not _IN_CHILDREN.search(name) else 1):
+    for number in range(rounds):
         seed = f"{name} {number}"
         print(seed)  # what pytest shows of a test that fails
         draw = random.Random(seed)
@@ -99,11 +85,11 @@ def test_a_mutated_source(name: str, rounds: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.soak)])
 def test_mutated_columns(rounds: int, tmp_path: Path) -> None:
     """Columns in memory, with other values in them or instead of them."""
+    images = every_kind.pictures("0.png", "1.png", "2.png")
     for number in range(rounds):
         print(number)
-        draw = random.Random(number)
-        columns = every_kind.rows_of_columns(tmp_path, {"label": [1, 0, 1], "hens": [3, 4, 5], "text": ["a", "b", "c"]},
-                                             every_kind.pictures("0.png", "1.png", "2.png"))  # fmt: skip
+        draw, sound = random.Random(number), {"label": [1, 0, 1], "hens": [3, 4, 5], "text": ["a", "b", "c"]}
+        columns = every_kind.rows_of_columns(tmp_path, sound, images)
         name, new = draw.choice(sorted(columns)), draw.choice([*VALUES, b"\xff", np.array(2**64 - 1, np.uint64), 1j])
         columns[name] = draw.choice([new, [new] * 3, [*columns[name][:2], new], np.array([0.5, np.nan, np.inf])])
         _check(columns, {}, tmp_path / "store")

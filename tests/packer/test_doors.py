@@ -72,7 +72,7 @@ def opened(door: str, root: Path, columns: Columns) -> Source:
     ("names", "fields"), [("label", ["label"]), ("classId", ["label"]), ("x y", ["x", "y"]), ("class label", None)]
 )
 def test_what_is_a_label_column(door: str, names: str, fields: list[str] | None, tmp_path: Path) -> None:
-    """Other names that one may have are in `tests/layouts/cases_listings.py`. Beside x, y is where something is;
+    """Other names that one may have are in `tests/layouts/cases_tables.py`. Beside x, y is where something is;
     `label` comes before other names."""
     source = opened(door, tmp_path, {name: [3, 1, 2] for name in names.split()})
     assert sorted(source.info.fields) == (fields or names.split())

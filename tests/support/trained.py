@@ -26,6 +26,7 @@ import numpy as np
 from running import environment
 
 import rawpack_packer
+from rawpack import Reader
 
 
 def numbered_store(where: Path, samples: int, classes: int = 4, side: int = 8) -> Path:
@@ -77,6 +78,15 @@ def numbers_of(steps: Iterable[Step], epoch: int) -> list[int]:
     return sorted(number for step in steps if step.epoch == epoch for number in step.numbers)
 
 
+def order_of(store: Path, epoch: int) -> list[int]:
+    """The samples of an epoch in the order in which one process alone gets them."""
+    batches = Reader(store).batches(5, shuffle=True, workers=0, fields=["number"])
+    batches.set_epoch(epoch)
+    return [int(number) for batch in batches for number in batch["number"]]
+
+
+UNTRAINED = 1.386
+"""The loss of a guess among four classes."""
 KILLED = -9
 """The exit code of a script that ends with SIGKILL."""
 _GRACE_S = 15

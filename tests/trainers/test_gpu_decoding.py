@@ -50,9 +50,7 @@ def test_the_loops_of_the_page(needs: str, folder: Path, monkeypatch: pytest.Mon
     blocks = re.findall(r"^```python([^\n]*)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     run = [code for words, code in blocks if "needs=" not in words or f"needs={needs}" in words.split()]
     assert len(run) == 4
-    namespace: dict[str, Any] = {"__name__": "__docs__"}
-    for code in run:
-        exec(compile(code, str(PAGE), "exec"), namespace)
+    exec(compile("\n".join(run), str(PAGE), "exec"), {"__name__": "__docs__"})
 
 
 def test_files_are_handed_over(folder: Path) -> None:

@@ -44,33 +44,24 @@ def resumed(new: Callable[[str], Path], whole: Path, ranks: int) -> Path:
     """A run that began at the second checkpoint of another one."""
     folder = new(f"resumed-{ranks}")
     shutil.copytree(whole / "checkpoints" / "checkpoint-4", folder / "checkpoints" / "checkpoint-4")
-    (folder / "printed").write_text(train(folder, ranks, imports=IMPORTED))
+    assert "6 steps, 2 epochs" in train(folder, ranks, imports=IMPORTED)
     return folder
 
 
 def test_each_sample_is_trained_on_once_an_epoch(whole: Path) -> None:
-    """Two processes together train on every sample once in each epoch, in as many batches, and in another order."""
-    steps = trained_in(whole)
+    """Two processes together train on every sample once in each epoch, in as many batches, and in another order.
+    Trainer counts steps and samples of the whole data; `compute_metrics` sees each sample once, also the one that is
+    read twice, so that both processes have equal batches."""
+    steps, printed = trained_in(whole), (whole / "printed").read_text()
     assert [numbers_of(steps, epoch) for epoch in range(EPOCHS)] == [list(range(TRAIN))] * EPOCHS
     assert [len(trained_in(whole, rank)) for rank in range(2)] == [EPOCHS * STEPS] * 2
     assert len({step.numbers for step in steps}) == len(steps)
-
-
-def test_trainer_counts_as_with_a_dataloader(whole: Path) -> None:
-    """Steps, with that of the last batch alone, and samples a second are those of the whole data."""
-    assert "6 steps, 2 epochs" in (whole / "printed").read_text()
+    assert "6 steps, 2 epochs" in printed
     state = json.loads((whole / "checkpoints" / "checkpoint-6" / "trainer_state.json").read_text())
     assert (state["global_step"], state["max_steps"], state["epoch"], state["train_batch_size"]) == (6, 6, 2.0, 4)
-    (summary,) = [line for line in (whole / "printed").read_text().splitlines() if "train_samples_per_second" in line]
-    values = {name: float(value) for name, value in json.loads(summary[summary.index("{") :].replace("'", '"')).items()}
-    assert values["train_runtime"] * values["train_samples_per_second"] == pytest.approx(EPOCHS * TRAIN, rel=0.02)
-
-
-def test_evaluation_counts_each_sample_once(whole: Path) -> None:
-    """One sample is read twice, so that both processes have equal batches; `compute_metrics` sees it once."""
     read = steps_in(whole / "seen" / "eval")
     assert len([number for step in read for number in step.numbers]) == EPOCHS * (VAL + 1)
-    assert (whole / "printed").read_text().count(f"'eval_of': {VAL},") == EPOCHS
+    assert printed.count(f"'eval_of': {VAL},") == EPOCHS
 
 
 @way(
@@ -85,7 +76,6 @@ def test_a_resumed_run_ends_with_the_same_model(whole: Path, new: Callable[[str]
         assert trained_in(folder, rank) == trained_in(whole, rank)[STEPS + SAVED :]
     weights, expected = (load_file(run / "model" / "model.safetensors") for run in (folder, whole))
     assert all(np.array_equal(weights[name], expected[name]) for name in expected)
-    assert "6 steps, 2 epochs" in (folder / "printed").read_text()
 
 
 @way("Hugging Face Trainer", "the same, resumed by one process with batches twice as large", "to the sample")
@@ -94,7 +84,6 @@ def test_one_process_continues_what_two_began(whole: Path, new: Callable[[str], 
     folder = resumed(new, whole, 1)
     pairs = zip(*(trained_in(whole, rank)[STEPS + SAVED :] for rank in range(2)), strict=True)
     assert [step.numbers for step in trained_in(folder)] == [one.numbers + other.numbers for one, other in pairs]
-    assert "6 steps, 2 epochs" in (folder / "printed").read_text()
 
 
 def test_evaluation_with_the_mixin(tmp_path: Path) -> None:
@@ -109,7 +98,4 @@ def test_evaluation_with_the_mixin(tmp_path: Path) -> None:
     for found in (one, first):
         assert found["of"] == 13
         assert found["predicted"] == sorted(labels.tolist())
-        assert found["by name"] == [13, 13]
-        assert found["own loaders"] == ["TrainerBatches", "AcceleratedBatches"], "neither wrapped nor made again"
-        assert found["read"] == [[False, 8, False, None], [True, 4, False, None]]
         assert "3 samples, and TrainingArguments say 4: pass per_device_eval_batch_size=" in found["other size"]

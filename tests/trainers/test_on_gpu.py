@@ -6,7 +6,6 @@ was given back too early would then have other pixels in it. What is compared is
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -22,7 +21,6 @@ from running import environment
 
 import rawpack_packer
 from rawpack import Reader, Workers
-from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -117,16 +115,6 @@ def test_batches_used_on_another_stream(reader: Reader, pixels: Any, samples: li
     np.testing.assert_array_equal(torch.cat(sums).cpu().numpy(), expected[rows])
 
 
-def test_random_steps_are_those_of_the_cpu(reader: Reader) -> None:
-    """What is random stays in the workers; the device only scales."""
-    steps = [RandomResizedCrop(48), RandomHorizontalFlip(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
-    asked: dict[str, Any] = {"shuffle": True, "seed": 4, "transform": steps, "fields": ["image", "label"]}
-    on_cpu = reader.batches(16, workers=0, **asked)
-    for given, batch in zip(on_cpu, reader.batches(16, workers=2, **asked).torch("cuda"), strict=True):
-        assert batch["image"].dtype == torch.float32
-        np.testing.assert_allclose(batch["image"].permute(0, 2, 3, 1).cpu().numpy(), given["image"], rtol=0, atol=2e-6)
-
-
 def test_a_worker_that_is_killed(reader: Reader, pixels: Any, samples: list[Any]) -> None:
     """While copies are under way: it is replaced, and nothing is lost."""
     loader = reader.batches(16, shuffle=True, seed=5, workers=Workers(2, backend="process")).torch("cuda")
@@ -140,34 +128,16 @@ def test_a_worker_that_is_killed(reader: Reader, pixels: Any, samples: list[Any]
     compare(kept, pixels, samples)
 
 
-def test_memory_is_given_back(reader: Reader) -> None:
-    """Memory of a loader that is gone may be registered again, which CUDA refuses while it still is."""
-    loader = reader.batches(16, workers=Workers(2, backend="process")).torch("cuda")
-    for _ in loader:
-        late(loader)
-    addresses = list(loader._copies._memory)  # type: ignore[attr-defined]
-    memory = [loader._copies._memory[address][0] for address in addresses]  # type: ignore[attr-defined]
-    assert addresses
-    loader.close()
-    del loader
-    gc.collect()
-    cudart = torch.cuda.cudart()
-    for address, held in zip(addresses, memory, strict=True):
-        assert int(cudart.cudaHostRegister(address, len(held), 0)) == 0
-        assert int(cudart.cudaHostUnregister(address)) == 0
-
-
-@pytest.mark.parametrize("ending", ["pass", "sys.exit(0)", "del batch, loader, iterator", "os._exit(0)"])
+@pytest.mark.parametrize("ending", ["pass", "del batch, loader, iterator", "os._exit(0)"])
 def test_a_process_that_ends_in_the_middle(store: Path, ending: str) -> None:
     """Without a word, and without waiting."""
     code = (
         "import os, sys\nfrom rawpack import Reader\n"
-        f"loader = Reader({str(store)!r}).batches(16, workers=2).torch('cuda')\n"
+        "loader = Reader(sys.argv[1]).batches(16, workers=2).torch('cuda')\n"
         f"iterator = iter(loader)\nbatch = next(iterator)\nbatch = next(iterator)\n{ending}\n"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=90, env=environment(), check=False
-    )
+    words = [sys.executable, "-c", code, store]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=90, env=environment(), check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 

@@ -11,23 +11,19 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from pictures import save
-from trained import KILLED, numbered_store, numbers_of, run_script, steps_in
+from trained import KILLED, UNTRAINED, numbered_store, numbers_of, order_of, run_script, steps_in
 from ways import way
 
 import rawpack_packer
-from rawpack import Reader
 
 pytest.importorskip("torch")
 
 SCRIPTS = Path(__file__).parent / "scripts"
 PAGE = Path(__file__).parents[2] / "docs/how-to/train-with-pytorch.md"
-UNTRAINED = 1.386
-"""The loss of a guess among four classes."""
 SAMPLES = 46
 """Of the store that training resumes on: they divide into steps of one rank, but not of two or three."""
 
@@ -46,13 +42,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(script: str, *arguments: object, ranks: int = 1, code: int = 0) -> list[str]:
     """Run a script of this folder; what each rank printed."""
     return run_script(SCRIPTS / f"{script}.py", *arguments, ranks=ranks, code=code, timeout=120, preloaded=True)
-
-
-def order_of(store: Path, epoch: int) -> list[int]:
-    """The samples of an epoch in the order in which one process alone gets them."""
-    batches = Reader(store).batches(5, shuffle=True, workers=0, fields=["number"])
-    batches.set_epoch(epoch)
-    return [int(number) for batch in batches for number in batch["number"]]
 
 
 def test_the_script_of_the_page(tmp_path: Path) -> None:
@@ -141,49 +130,13 @@ def test_a_killed_run_resumes_through_torchdata(store: Path, tmp_path: Path, kin
     assert float(printed.split()[-1]) < 0.8 * UNTRAINED
 
 
-def test_states_of_nodes(store: Path) -> None:
-    """The state of nodes around batches or tensors is exact, whatever a Prefetcher has taken in
-    advance; after the last batch it is that of the next epoch."""
-    nodes = pytest.importorskip("torchdata.nodes")
-
-    def make(kind: str, frequency: int) -> Any:
-        source: Any = Reader(store).batches(4, shuffle=True, workers=0, fields=["number"])
-        source.set_epoch(0)
-        source = nodes.IterableWrapper(source.torch() if kind == "tensors" else source)
-        return nodes.Loader(nodes.Prefetcher(source, 3, snapshot_frequency=frequency) if frequency else source)
-
-    plain = Reader(store).batches(4, shuffle=True, workers=0, fields=["number"])
-    epochs = [[batch["number"].tolist() for batch in plain] for _ in range(3)]
-    for kind, frequency in (("batches", 0), ("batches", 1), ("tensors", 1), ("tensors", 4)):
-        for done in (1, 11, 12):
-            loader = make(kind, frequency)
-            iterator = iter(loader)
-            got = [next(iterator)["number"].tolist() for _ in range(done)]
-            state = loader.state_dict()
-            loader = make(kind, frequency)
-            loader.load_state_dict(state)
-            rest, following = ([batch["number"].tolist() for batch in loader] for _ in range(2))
-            if done == 12:
-                assert [got, rest, following] == epochs
-            else:
-                assert [got + rest, following] == epochs[:2]
-
-
-# ---------------------------------------------------------------------------------------------- new batches
-
-
 def test_ranks_with_other_seeds_are_found_out(store: Path, tmp_path: Path) -> None:
-    """Three processes with one seed share an epoch. With several seeds, all but the first that comes raise; so they do
-    in a process group that was made after another, and keeps its keys in a file."""
+    """Three processes with one seed share an epoch. With several seeds, all but the first that comes raise."""
     train("seeds", store, tmp_path, ranks=3)
     found = [json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in range(3)]
-    for name in ("one seed", "another group"):
-        read = [number for one in found for number in one[name]]
-        assert (len(read), set(read)) == (48, set(range(SAMPLES)))
-    for name in ("several seeds", "several seeds in a file"):
-        errors = {rank: one[name] for rank, one in enumerate(found) if isinstance(one[name], str)}
-        assert len(errors) == 2
-        for rank, error in errors.items():
-            (first,) = {0, 1, 2} - errors.keys()
-            assert f"rank {rank} does not read in the order of rank {first}: seed={rank} here and {first}" in error
-    assert [one["lines"] for one in found] == [[None] * 4] * 3
+    read = [number for one in found for number in one["one seed"]]
+    assert (len(read), set(read)) == (48, set(range(SAMPLES)))
+    errors = {rank: one["several seeds"] for rank, one in enumerate(found) if isinstance(one["several seeds"], str)}
+    (first,) = {0, 1, 2} - errors.keys()
+    for rank, error in errors.items():
+        assert f"rank {rank} does not read in the order of rank {first}: seed={rank} here and {first}" in error

@@ -6,13 +6,9 @@ Ultralytics' own dataset, which reads the files, says what is right.
 
 from __future__ import annotations
 
-import gc
 import json
-import multiprocessing
-import random
 import re
 import shutil
-import sys
 from contextlib import chdir
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from running import pack, run_here
+from running import run_here
 from trained import run_script
 
 from rawpack import Reader, UsageError
@@ -36,8 +32,6 @@ pytestmark = [
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "train-with-timm-and-ultralytics.md"
 WITH_TORCHVISION = Path(__file__).parent / "scripts" / "with_torchvision.py"
 TRAIN, VAL = 12, 5
-LARGE = 40 * 480 * 640 * 3
-"""Bytes of the images whose memory is measured."""
 COLORS = ((220, 30, 30), (30, 30, 220))
 TURNED = "006.jpg"
 """A picture that its EXIF data turns by a quarter, as phones write them."""
@@ -160,35 +154,6 @@ def test_samples_are_those_of_the_files(page: ModuleType, place: Path, options: 
             assert np.abs(image.astype(int) - expected).max() <= atol
 
 
-def test_augmented_samples_are_those_of_the_files(page: ModuleType, place: Path) -> None:
-    """With a mosaic, colors, scale and flips, and the same random numbers, samples are those of cache=True."""
-    import torch
-
-    theirs, ours = both(page, place, "train", augment=True, cache="ram")
-    mosaics = 0
-    for i in range(TRAIN):
-        samples = []
-        for dataset in (ours, theirs):
-            random.seed(i), np.random.seed(i), torch.manual_seed(i)
-            samples.append(dataset[i])
-        assert_same(*samples, atol=4)
-        mosaics += len(samples[0]["cls"]) > i % 3
-    assert mosaics > 3
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_of_a_dataloader(page: ModuleType, place: Path, method: str) -> None:
-    """Two workers of torch's DataLoader read the store, whether they are forked or get a pickled dataset."""
-    from torch.utils.data import DataLoader
-
-    theirs, ours = both(page, place, "val")
-    loader = DataLoader(ours, 2, num_workers=2, multiprocessing_context=method, collate_fn=list)
-    read = [sample for batch in loader for sample in batch]
-    assert len(read) == VAL
-    for sample, expected in zip(read, theirs, strict=True):
-        assert_same(sample, expected, 0)
-
-
 def test_an_image_that_is_not_in_the_store(page: ModuleType, place: Path, tmp_path: Path) -> None:
     """A data set with an image more than the store is refused, by the name of the image."""
     for folder in ("images", "labels"):
@@ -242,60 +207,3 @@ print(generate_ddp_file(store_trainer(Reader("store/"))(overrides=options)))
         script.unlink()
         run_script(WITH_TORCHVISION, printed.split()[-1], "batches.jsonl", timeout=280, **offline)
     assert len((tmp_path / "batches.jsonl").read_text().splitlines()) == 3
-
-
-# ---------------------------------------------------------------------------------------------- memory
-
-
-def grown(place: str, barrier: Any, results: Any) -> None:
-    """In one of several processes: load all images from the store, then with cache=True, and put how much memory (PSS)
-    each of these took."""
-    from trainers.scripts.with_torchvision import make_torchvision_importable
-
-    make_torchvision_importable()
-    sys.path.insert(0, place)
-    import train_yolo
-
-    theirs, _ = both(train_yolo, Path(place), "val")
-    theirs[0]  # what is imported and allocated first does not count
-    kept, sizes = [], []
-    for kind in ("nothing", "store", "cache"):
-        if kind != "nothing":
-            dataset = both(train_yolo, Path(place), "train", imgsz=640, cache=kind == "cache")[kind == "store"]
-            kept.append(dataset)
-            assert sum(dataset.load_image(i)[0].nbytes for i in range(len(dataset))) == LARGE
-        gc.collect()
-        barrier.wait(120)
-        [pss] = re.findall(r"^Pss: +(\d+) kB$", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)
-        sizes.append(int(pss) * 1024)
-        barrier.wait(120)
-    results.put((sizes[1] - sizes[0], sizes[2] - sizes[1]))
-
-
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's smaps_rollup")
-def test_processes_share_one_copy(
-    place: Path, offline: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two processes that have loaded all images share one copy of a memmap store. With cache=True, they have two."""
-    for split, count in (("train", 40), ("val", 1)):
-        for kind in ("images", "labels"):
-            (tmp_path / "set" / kind / split).mkdir(parents=True)
-        for number in range(count):
-            pixels = np.full((480, 640, 3), (number, 99, 5), np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "set" / "images" / split / f"{number:03}.png")
-            (tmp_path / "set" / "labels" / split / f"{number:03}.txt").write_text("0 0.5 0.5 0.2 0.2")
-    shutil.copy(place / "train_yolo.py", tmp_path)
-    for name, value in offline.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    pack(Path("set/"), Path("store/"), "--source", "yolo", "--size", "keep")
-    context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(2), context.Queue()
-    processes = [context.Process(target=grown, args=(str(tmp_path), barrier, results)) for _ in range(2)]
-    for process in processes:
-        process.start()
-    found = [results.get(timeout=120) for _ in processes]
-    for process in processes:
-        process.join()
-    store, cache = (sum(sizes) / LARGE for sizes in zip(*found, strict=True))
-    assert store < 1.5 < 1.9 < cache, found

@@ -226,7 +226,7 @@ def _numbered(values: Sequence[str], shown: str, at: Callable[[int], str]) -> La
 def _counted(labels: Labels) -> Labels:
     """Whole numbers from 0 on as classes that are called by them; others as they are."""
     numbers = labels.numbers
-    if labels.names is not None or numbers.min() < -1 or 0 not in numbers or numbers.max() >= _MOST_CLASSES:
+    if labels.names is not None or 0 not in numbers or numbers.min() < -1 or numbers.max() >= _MOST_CLASSES:
         return labels
     return Labels(numbers, tuple(map(str, range(numbers.max() + 1))))
 

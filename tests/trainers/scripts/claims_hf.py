@@ -37,12 +37,6 @@ trainer = StoreTrainer(Model(), arguments, **options)
 metrics = trainer.evaluate()
 found["of"], found["loss"] = metrics["eval_of"], metrics["eval_loss"]
 found["predicted"] = sorted(trainer.predict(evaluated).label_ids.tolist())
-found["by name"] = [trainer.evaluate({"a": evaluated})["eval_a_of"], trainer.evaluate(evaluated)["eval_of"]]
-trainer.args.max_steps, trainer.train_dataset = 2, reader.batches(8, ranks="auto", workers=0)
-trainer.train()
-used = trainer.callback_handler.train_dataloader, trainer.callback_handler.eval_dataloader
-found["own loaders"] = [type(loader).__name__ for loader in used]
-found["read"] = [(each.dataset is reader, each.batch_size, each.drop_last, each.sampler) for each in used]
 try:
     trainer.evaluate(reader.batches(3, ranks="auto", workers=0))
 except UsageError as error:

@@ -46,14 +46,13 @@ class Run:
     fields: list[str] | None = None
     every: int | None = None
     """Save a checkpoint every n optimizer steps; None: after each validation, or epoch."""
-    shuffle: bool = True
     batches: dict[str, Any] | None = None
     """More arguments of `Reader.batches`."""
     trainer: dict[str, Any] | None = None
     """More arguments of `Trainer`."""
 
     def loader(self) -> Any:
-        options = {"workers": 0, "shuffle": self.shuffle, "seed": 5, "ranks": "auto", **(self.batches or {})}
+        options = {"workers": 0, "shuffle": True, "seed": 5, "ranks": "auto", **(self.batches or {})}
         return Reader(self.store).batches(4, **options).torch(as_tuple=self.fields)
 
     def validation(self) -> Any:
