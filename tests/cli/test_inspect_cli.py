@@ -78,10 +78,12 @@ def test_inspect_refuses_what_is_no_store(tmp_path: Path) -> None:
     """Another folder, an unfinished store: exit code 1 and one line that says which; a missing folder: exit code 2. Of
     a folder of images, the line has the command that packs them."""
     (tmp_path / "unfinished" / ".rawpack").mkdir(parents=True)
+    (tmp_path / "texts").mkdir()
     save(tmp_path / "my photos" / "a" / "1.png", picture(8, 8, 1))
     for name, code, words in (
         ("missing", 2, "does not exist"),
         (".", 1, "not a rawpack store"),
+        ("texts", 1, "not a rawpack store"),
         ("unfinished", 1, "did not finish"),
         ("my photos", 1, f"to make a store of its images: `rawpack pack '{tmp_path / 'my photos'}' STORE`"),
     ):
