@@ -17,7 +17,9 @@ import lmdb
 import msgspec
 import numpy as np
 import pytest
+import xxhash
 from folders import flip
+from hostile.copies import Copy
 from pictures import picture, save
 from reading import rows_of
 from running import FORMATS, Ran, pack, run_here
@@ -179,6 +181,37 @@ def test_a_verifying_reader_raises_for_images_of_any_size(
         list(reader.batches(8, workers=0, image_size=16))
     whole = reader.select([row for row in range(COUNT) if row not in bad])
     assert len(rows_of(whole.batches(8, workers=0, image_size=16))) == COUNT - len(bad)
+
+
+def test_a_column_that_does_not_read_is_found_though_its_checksums_fit(
+    sound: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    """A key that is no text."""
+    copy, name = Copy(Path(shutil.copytree(sound("memmap", "24"), tmp_path / "store"))), "columns-1/key.npy"
+    data = copy.read(name)
+    data[-1] = 0xFF
+    for record in copy.records(name):
+        record["xxh3"] = xxhash.xxh3_64_hexdigest(bytes(data))
+    copy.forge(name, bytes(data))
+    with pytest.raises(DamagedStoreError):
+        Reader(copy.path)[COUNT - 1]
+    assert verified(copy.path)[0].code == 1
+
+
+@pytest.mark.parametrize("name", ["shard-00000.npy", "columns-1/label.npy"])
+def test_a_sparse_terabyte_is_refused_before_all_of_it_is_read(
+    sound: Callable[[str, str], Path], tmp_path: Path, name: str
+) -> None:
+    """A file with a sound beginning, named with that size in a manifest that fits."""
+    copy, size = Copy(Path(shutil.copytree(sound("memmap", "24"), tmp_path / "store"))), 1 << 40
+    for record in copy.records(name):
+        record["bytes"] = size
+    copy.seal()
+    os.truncate(copy.path / name, size)
+    with mock.patch("rawpack.disk.mapped.xxhash.xxh3_64_hexdigest", wraps=lambda data: "0" * 16) as hashed:
+        ran, problems = verified(copy.path)
+    assert (ran.code, name in [one["where"] for one in problems]) == (1, True)
+    assert all(len(call.args[0]) < size for call in hashed.call_args_list)
 
 
 # ---------------------------------------------------------------------------------------------- manifests
