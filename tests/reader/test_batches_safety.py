@@ -102,7 +102,7 @@ def test_batches_are_the_callers_to_write(batches: Batches, truth: Truth) -> Non
     "options", [{"image_size": Buckets([(48, 48), (64, 40)])}, {"decode": False}], ids=["sizes", "files"]
 )
 def test_what_is_held_of_batches_that_differ_in_size_stays_right(packed: Packed, options: dict[str, Any]) -> None:
-    """A view of one image, or one file: slots are reused for other sizes only when nobody holds them."""
+    """A view of one image of a bucket, or one file, although batches of other sizes came since."""
     batches = Reader(packed("lmdb", "--size", "keep")).batches(6, shuffle=True, **WAYS["processes"], **options)
     kept: list[tuple[Array, Array]] = []
     for _ in range(3):
