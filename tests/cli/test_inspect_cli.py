@@ -184,6 +184,35 @@ def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(small: Path,
     assert (told["problems"], told["unlisted"]) == ([], ["latest", "shard-00099.npy", "thumbs"])
 
 
+@pytest.mark.parametrize("harm", ["gone", "cut"])
+def test_a_broken_column_hides_no_other_damage(small: Path, tmp_path: Path, harm: str) -> None:
+    """Where a column cannot be opened, --verify still checks the shards."""
+    store = shutil.copytree(small, tmp_path / "store")
+    column = store / "columns-1" / "label.npy"
+    data = column.read_bytes()
+    column.unlink()
+    if harm == "cut":
+        column.write_bytes(data[:-3])
+    flip(store / "shard-00000.npy", -1)
+    told = json.loads(run_here("inspect", "--verify", "--json", store).out)
+    assert {one["where"] for one in told["problems"]} == {"columns-1/label.npy", "shard-00000.npy"}
+
+
+@pytest.mark.parametrize("name", ["columns-7", ".rawpack/a/b", "store.json.tmp"])
+def test_links_and_special_files_where_packing_makes_files_are_a_fault(small: Path, tmp_path: Path, name: str) -> None:
+    """Quick or not, with what to do: they are to be removed, and are never followed."""
+    path = shutil.copytree(small, tmp_path / "store") / name
+    (tmp_path / "file").write_text("mine")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for option, plant in (("--verify", path.symlink_to), ("--verify-quick", path.hardlink_to)):
+        plant(tmp_path / "file")
+        told = run_here("inspect", "--json", option, tmp_path / "store")
+        assert (told.code, [one["where"] for one in json.loads(told.out)["problems"]]) == (1, [name])
+        assert json.loads(told.out)["repairs"]["remove"].startswith(name)
+        path.unlink()
+    assert run_here("inspect", "--verify-quick", tmp_path / "store").code == 0
+
+
 @pytest.mark.parametrize("harm", ["gone", "cut", "changed"])
 def test_what_to_do_about_a_damaged_store(packed: Packed, images: Path, tmp_path: Path, harm: str) -> None:
     """`inspect`, with and without a check, says which samples are lost; the command that it shows makes a store of all

@@ -160,6 +160,13 @@ def test_batches_are_rgb_or_planes(name: str, way: str, stores: dict[str, Path])
         assert sorted(rows) == list(range(70))
 
 
+def test_stores_of_planes_and_of_rgb_are_read_as_one(stores: dict[str, Path]) -> None:
+    """Each sample is what its own store gives."""
+    paths = [stores["rgb"], stores["memmap-17x22"], stores["rgb"]]
+    (batch,) = Reader(paths).batches(210, workers=0)
+    np.testing.assert_array_equal(batch["image"], [sample["image"] for path in paths for sample in Reader(path)])
+
+
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [

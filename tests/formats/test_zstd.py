@@ -135,6 +135,15 @@ def test_a_compressed_store_reads_like_one_that_is_not(
     assert run_here("inspect", "--verify", tmp_path / "zstd").code == 0
 
 
+def test_stores_are_converted_without_loss(images: Path, tmp_path: Path) -> None:
+    """From raw planes to compressed ones and back, every byte of the planes stays."""
+    rawpack_packer.pack(images, tmp_path / "planes", size=48, color="ycgco420", workers=0)
+    assert run_here("convert", tmp_path / "planes", tmp_path / "small", "--compression", "zstd").code == 0
+    assert run_here("convert", tmp_path / "small", tmp_path / "again", "--compression", "none").code == 0
+    first, last = (np.load(tmp_path / one / "shard-00000.npy") for one in ("planes", "again"))
+    np.testing.assert_array_equal(first, last)
+
+
 def _frame(data: bytes, **options: Any) -> NDArray[np.uint8]:
     return np.frombuffer(zstd.compress(data, **options), np.uint8)
 

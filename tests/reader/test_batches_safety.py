@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from reading import WAYS, Truth, nothing_left, run_script, script, workers_in
 from running import Packed
 
-from rawpack import Reader, Workers
+from rawpack import Buckets, Reader, Workers
 from rawpack.batches import Batches
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack.workers import slots
@@ -93,9 +93,23 @@ def test_batches_are_the_callers_to_write(batches: Batches, truth: Truth) -> Non
         kept = []
         for batch in batches:
             assert truth.holds(batch)
-            batch["image"][:], batch["label"][:] = 77, -7
+            batch["image"][:], batch["label"][:], batch["index"][:] = 77, -7, 0
             kept.append(batch)
         assert all((batch["image"] == 77).all() and (batch["label"] == -7).all() for batch in kept)
+
+
+@pytest.mark.parametrize(
+    "options", [{"image_size": Buckets([(48, 48), (64, 40)])}, {"decode": False}], ids=["sizes", "files"]
+)
+def test_what_is_held_of_batches_that_differ_in_size_stays_right(packed: Packed, options: dict[str, Any]) -> None:
+    """A view of one image of a bucket, or one file, although batches of other sizes came since."""
+    batches = Reader(packed("lmdb", "--size", "keep")).batches(6, shuffle=True, **WAYS["processes"], **options)
+    kept: list[tuple[Array, Array]] = []
+    for _ in range(3):
+        for batch in batches:
+            one = np.asarray(batch["image"][0])
+            kept += [(one, one.copy())] * (len(kept) % 3 > 0 or one.size % 3 > 0)
+    assert all(np.array_equal(one, copy) for one, copy in kept)
 
 
 def test_a_batch_outlives_its_reader(store: Path, truth: Truth) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading import WAYS, wait_until
+from reading import WAYS, nothing_left, wait_until, workers_of
 from running import Packed
 
 from rawpack import Reader, Workers
@@ -90,6 +92,24 @@ def test_each_epoch_has_the_transform_of_its_beginning(reader: Reader, way: str,
     batches.set_epoch(4)
     seen.append(values_of(batches))
     assert seen == [{0}, {0}, {3}, {5}]
+
+
+def test_iterators_side_by_side(reader: Reader) -> None:
+    """Each goes on with the transform of its beginning, a worker that replaces another one too; the next epoch has the
+    workers of the latest transform, whichever iterator gave its workers back last."""
+    step = Paint()
+    with nothing_left():
+        batches = reader.batches(BATCH, transform=[step], workers=Workers(1, backend="process"))
+        old = iter(batches)
+        seen = {int(next(old)["image"].max())}
+        step.value = 1
+        assert values_of(batches) == {1}
+        latest = crew(batches)
+        os.kill(workers_of(old)[0], signal.SIGKILL)
+        with pytest.warns(RuntimeWarning, match="a worker died"):
+            seen |= {int(batch["image"].max()) for batch in old}
+        assert (seen, values_of(batches), crew(batches)) == ({0}, {1}, latest)
+        del batches, old
 
 
 def test_what_was_begun_early_is_thrown_away(reader: Reader, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,24 @@ def test_any_bytes_serve(backend: jpeg.JpegDecoder, tmp_path: Path) -> None:
         backend.decode(np.frombuffer(data, np.uint8)[::2])
 
 
+def test_threads_may_share_a_decoder(backend: jpeg.JpegDecoder) -> None:
+    """Of whole and damaged files at once, each thread gets its own image or the error of its own file."""
+    files = [encode(scene(90, 110, seed)) for seed in range(8)]
+    expected = [backend.decode(data) for data in files]
+
+    def decode(number: int) -> None:
+        data = files[number % 8]
+        if number % 3 == 0:
+            assert refused(backend, data[:700] + data[-2:]) == "corrupt"
+        elif number % 3 == 1:
+            assert refused(backend, data[: len(data) // 2]) == "truncated"
+        else:
+            np.testing.assert_array_equal(backend.decode(data), expected[number % 8])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(decode, range(480)))
+
+
 # ---------------------------------------------------------------- damage
 
 
@@ -303,7 +322,8 @@ def test_harmless_oddities_do_not_lose_a_sample(
 
 
 def test_junk_in_the_header_hides_no_segment_about_the_pixels(backend: jpeg.JpegDecoder) -> None:
-    """A broken segment looks like junk. One with the orientation or the color transform changes the pixels."""
+    """A broken segment looks like junk. One with the orientation or the color transform changes the pixels; an unknown
+    transform is not guessed where the colors are named R, G, B."""
     data = encode(scene(64, 64))
     exif = with_segment(data, 0xE1, b"Exif\0\0" + bytes(20))
     adobe = with_segment(data, 0xEE, b"Adobe\0\x64" + bytes(5))
@@ -313,6 +333,28 @@ def test_junk_in_the_header_hides_no_segment_about_the_pixels(backend: jpeg.Jpeg
         for broken in (whole[:at] + b"\xfe" + whole[at + 1 :], whole[: at + 3] + b"\x02" + whole[at + 4 :]):
             assert refused(backend, broken) == "corrupt"
     backend.decode(exif[: offset_of(exif, 0xC0)] + b"junk" + exif[offset_of(exif, 0xC0) :])
+    named = encoded(scene(64, 64), "JPEG", keep_rgb=True)
+    at = named.index(b"Adobe") + 11
+    assert refused(backend, named[:at] + b"\x09" + named[at + 1 :]) == "corrupt"
+
+
+def test_unusual_sampling_is_decoded_by_whoever_can() -> None:
+    """Sampling factors that simplejpeg refuses: `jpeg.decode` gives the pixels all the same, or what is wrong."""
+    bits = "".join(f"{level.bit_length():04b}{level:b}0" for level in (20, 30, 9, 5, 7))  # two Y, two Cb and one Cr
+    data = b"\xff\xd8" + int(bits + "1" * (-len(bits) % 8), 2).to_bytes(-(-len(bits) // 8), "big") + b"\xff\xd9"
+    components = bytes((0, 0x21, 0, 1, 0x12, 0, 2, 0x11, 0))
+    for marker, body in (
+        (0xDA, b"\x03\0\0\1\0\2\0\0\x3f\0"),
+        (0xC4, b"\x10" + bytes((1, *[0] * 15)) + b"\0"),
+        (0xC4, b"\0" + bytes((0, 0, 0, 8, *[0] * 12)) + bytes(range(8))),
+        (0xC0, struct.pack(">BHHB", 8, 16, 16, 3) + components),
+        (0xDB, b"\0" + b"\x08" * 64),
+    ):
+        data = with_segment(data, marker, body)
+    assert refused(WORKING["simplejpeg"], data) == "unsupported"
+    assert difference(jpeg.decode(data), pillow(data)) <= 2
+    with pytest.raises(DecodeError, match="truncated"):
+        jpeg.decode(data[:-3])
 
 
 def test_a_lossless_file_is_never_reduced(backend: jpeg.JpegDecoder) -> None:

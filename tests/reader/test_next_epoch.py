@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reading import WAYS, Truth, rows_of, wait_until
+from reading import WAYS, Truth, rows_of, wait_until, workers_of
 from running import Packed
 
 from rawpack import Reader, WorkerError, Workers
@@ -86,6 +87,20 @@ def test_what_comes_is_right_whatever_is_asked_for(reader: Reader, truth: Truth,
             assert epoch() == alone(reader, 10)
     assert outer == alone(reader, 9)
     assert epoch() == alone(reader, 11)
+
+
+def test_workers_that_die_between_two_epochs(reader: Reader) -> None:
+    """What they had begun is made again by others."""
+    batches = reader.batches(BATCH, shuffle=True, **WAYS["processes"])
+    epoch = iter(batches)
+    next(epoch)
+    workers = workers_of(epoch)
+    rows_of(epoch)
+    del epoch
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    with pytest.warns(RuntimeWarning, match="a worker died"):
+        assert rows_of(batches) == alone(reader, 1)
 
 
 def test_a_sampler_is_not_asked_early(reader: Reader) -> None:

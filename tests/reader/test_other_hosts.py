@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,6 +115,17 @@ def test_a_listing_names_no_other_host(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(f"{named_files.__module__}.filesystem", lambda url, options: (Listed(), url))
     with pytest.raises(UsageError, match=r"its listing names http://127\.0\.0\.1:9/a/x\.tar, which is on another host"):
         named_files("https://127.0.0.1:9/a/*.tar", Spool(tmp_path, 1 << 20, {"headers": SECRETS}))
+
+
+def test_a_listing_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever a server has to list."""
+    ended = threading.Event()
+    endless = SimpleNamespace(glob=lambda path: ended.wait(60))
+    monkeypatch.setattr(f"{named_files.__module__}.filesystem", lambda url, options: (endless, url))
+    monkeypatch.setattr(f"{named_files.__module__}._LISTING_S", 0.01)
+    with pytest.raises(UsageError, match=r"cannot be listed \(TimeoutError\): name the files by a range"):
+        named_files("http://127.0.0.1:9/a/*.tar", Spool(tmp_path, 1 << 20))
+    ended.set()
 
 
 @pytest.mark.parametrize(

@@ -188,8 +188,9 @@ def test_nonsense_is_refused(store: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_child_does_not_wait(store: Path) -> None:
-    """The thread is in the parent only: asked for a batch, a queue in a child is an error."""
+def test_a_forked_child_does_not_wait(store: Path, tmp_path: Path) -> None:
+    """The thread is in the parent only: asked for a batch, a queue in a child is an error. A lock that was held at the
+    fork is not waited for when the child ends."""
     queue = Reader(store).batches(4, workers=0).queue()
     if (child := os.fork()) == 0:
         try:
@@ -200,3 +201,20 @@ def test_a_forked_child_does_not_wait(store: Path) -> None:
         os._exit(4)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     assert queue.dequeue() is not None
+    assert run_script(script(tmp_path, LOCKED), store, options=("-W", "ignore::DeprecationWarning")).code == 0
+
+
+LOCKED = """
+import os, sys, threading, rawpack
+queue = rawpack.Reader(sys.argv[1]).batches(4, workers=0).queue()
+held, forked = threading.Event(), threading.Event()
+def hold():
+    with queue._shared.changed:
+        held.set(), forked.wait()
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child:
+    forked.set()
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""

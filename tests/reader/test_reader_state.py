@@ -174,7 +174,8 @@ def test_no_batch_is_kept_alive(few: Reader, way: str) -> None:
 
 
 def test_states_by_number(few: Reader) -> None:
-    """after=k is the state after so many batches since the iterator began, also after a resume."""
+    """after=k is the state after so many batches since the iterator began, also after a resume. The last one's is that
+    of the next epoch, also where samples are left out."""
     batches = few.batches(BATCH, shuffle=True, workers=0)
     assert batches.state_dict(after=0) == batches.state_dict()
     kept = list(batches)
@@ -187,6 +188,12 @@ def test_states_by_number(few: Reader) -> None:
     assert batches.state_dict(after=0)["position"] == 2 * BATCH
     end = batches.state_dict(after=STEPS - 2)
     assert (end["epoch"], end["position"]) == (1, 0)
+    whole = few.batches(BATCH, drop_last=True, workers=0)
+    states = [whole.state_dict(after=batch) for batch in whole]
+    assert [(one["epoch"], one["position"]) for one in states] == [
+        *((0, BATCH * k) for k in range(1, STEPS - 1)),
+        (1, 0),
+    ]
     for wrong in (STEPS - 1, -1, 1.5, True, "1"):
         with pytest.raises(UsageError, match="after="):
             batches.state_dict(after=wrong)  # type: ignore[arg-type]

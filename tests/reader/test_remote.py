@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from folders import files_of
 from pictures import Pixels
-from reading import WAYS, nothing_left, rows_of, run_script, running, said, script, wait_until
+from reading import WAYS, descriptors, nothing_left, rows_of, run_script, running, said, script, wait_until
 from running import run_here
 
 import rawpack_packer
@@ -220,6 +220,25 @@ def test_space_is_given_back(opened: Opened, truth: Pixels, tmp_path: Path, monk
     names = {line.split(maxsplit=5)[5] for line in maps if f"{tmp_path}/cache" in line and "/shard-" in line}
     assert 0 < len(names) <= 6
     assert sum("(deleted)" in name for name in names) <= 2
+
+
+def test_a_file_that_is_kept_takes_no_descriptor(tmp_path: Path) -> None:
+    """Hundreds of shards are kept from eviction, and may go afterwards, where a process may open few files."""
+    cache = CacheFolder(tmp_path / "cache")
+    path = cache.path(("0" * 32, "shard.npy"))
+    path.parent.mkdir()
+    path.write_bytes(bytes(1000))
+    before = descriptors()
+    with cache.locked(), path.open("r+b") as file:
+        kept = [cache.hold(("0" * 32, "shard.npy"), 1000) for _ in range(150)]
+        assert all(kept)
+        assert descriptors() <= before + 2
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        kept.clear()
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(OSError, match="another program has locked it"):  # and is not waited for
+            cache.hold(("0" * 32, "shard.npy"), 1000)
 
 
 def test_an_order_that_needs_more_than_the_cache(opened: Opened, server: Server) -> None:

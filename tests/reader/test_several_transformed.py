@@ -235,6 +235,13 @@ def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -
     np.testing.assert_array_equal(large, repeated(step.apply(image, drawn)))
 
 
+def test_a_function_that_changes_one_image_alone_is_noticed(packed: Callable[..., Path]) -> None:
+    """It makes another size of images than it says, and the mask keeps its own: a crop would part the two."""
+    for steps in ([lambda one: one[:30], t.RandomCrop(20)], [t.Views(2, [lambda one: one[:30], t.RandomCrop(20)])]):
+        with pytest.raises(WorkerError, match=r"48x56 and 'image' 30x56|declare the result of a function"):
+            batches(packed(), steps, fields=["image", "mask"])
+
+
 def test_fields_of_a_step_are_those_that_it_is_for(packed: Callable[..., Path]) -> None:
     """The size of what is named alone is that of the step; another step may then bring all to one size."""
     steps = [t.Resize((12, 14), "nearest", fields=["big"]), t.CenterCrop((12, 14), fields=["image"])]

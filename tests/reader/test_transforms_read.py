@@ -343,6 +343,16 @@ def test_boxes_come_along_where_a_mask_comes_first(tmp_path: Path, heights: list
         np.testing.assert_array_equal(boxes, [[30 - 16 - 5, 7 - top, 30 - 6 - 5, 9 - top]])
 
 
+def test_a_crop_beside_the_image_has_none_of_its_boxes(tmp_path: Path) -> None:
+    """With more padding than the crop is large, some crops are padding only: there, no box is left."""
+    boxes = [np.array([[0, 0, 30, 20]], np.float32)] * 12
+    reader = stored(tmp_path, {"image": np.ones((12, 20, 30, 3), np.uint8), "boxes": boxes}, boxes="xyxy[4]")
+    outs = made_of(reader, [t.RandomCrop(8, padding=12)], "image", "boxes")
+    seen = [bool(image.any()) for image in outs["image"]]
+    assert [len(one) > 0 for one in outs["boxes"]] == seen
+    assert len(set(seen)) == 2
+
+
 def test_what_another_device_can_do_is_cut_off_field_by_field(tmp_path: Path) -> None:
     """The scaling of bytes at the end is cut off, and equals arithmetic; what is left draws the same numbers."""
     names, rng = ["image", "depth", "mask"], np.random.default_rng(0)

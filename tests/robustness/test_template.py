@@ -226,6 +226,41 @@ def test_a_killed_template_changes_nothing(store: Path) -> None:
         del iterator
 
 
+def test_a_stopped_template(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template that does not answer is ended, and the epoch is whole."""
+    monkeypatch.setattr("rawpack.system.template._REPLY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("rawpack.system.template._SIGNAL_TIMEOUT_S", 0.5)
+    reader = Reader(store)
+    expected = rows_of(reader.batches(BATCH, shuffle=True, workers=0))
+    with nothing_left():
+        iterator = iter(reader.batches(BATCH, shuffle=True, **THREE))
+        kept, worker = [next(iterator)], workers_of(iterator)[0]
+        stopped = psutil.Process(worker).ppid()
+        os.kill(stopped, signal.SIGSTOP)
+        os.kill(worker, signal.SIGKILL)
+        with pytest.warns(RuntimeWarning, match="a worker died.*replaced"):
+            kept.extend(iterator)
+        assert rows_of(kept) == expected
+        assert gone(stopped)
+        del iterator
+
+
+def test_a_parent_that_ignores_the_deaths_of_its_children() -> None:
+    """Then the system itself reaps what dies, in children too. The template's workers still end as they did."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        template = Template(nothing)
+        child = Child(says("os._exit(7)"), None, launcher=template)
+        assert isinstance(child.process, ForkedProcess)
+        child.channel.send(b"?")
+        assert child.channel.receive() is None
+        assert child.kill(grace=10)
+        assert child.status() == 7
+        template.close()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_the_thread_that_started_the_workers_ends(store: Path) -> None:
     """Workers live on when the thread that started them has ended."""
     batches = Reader(store).batches(BATCH, **THREE)

@@ -17,7 +17,9 @@ import lmdb
 import msgspec
 import numpy as np
 import pytest
+import xxhash
 from folders import flip
+from hostile.copies import Copy
 from pictures import picture, save
 from reading import rows_of
 from running import FORMATS, Ran, pack, run_here
@@ -156,19 +158,81 @@ def test_the_sample_that_a_bit_belongs_to_is_named(
             assert len(rows_of(whole.batches(8, workers=1))) == COUNT - 1
 
 
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip"])
+def test_a_verifying_reader_raises_for_images_of_any_size(
+    sound: Callable[[str, str], Path], tmp_path: Path, layout: str
+) -> None:
+    """One by one and in batches; others still read."""
+    store, at, bad = shutil.copytree(sound(layout, "keep"), tmp_path / "store"), 9000, list[int]()
+    path = min(store.glob("shard-*"))
+    if layout != "memmap":
+        with h5py.File(path) as file:
+            info = file["image"].id.get_chunk_info(0)
+        at = info.byte_offset + info.size // 2
+    flip(path, at)
+    reader = Reader(store, verify=True)
+    for row in range(COUNT):
+        try:
+            reader[row]
+        except DamagedStoreError:
+            bad.append(row)
+    assert 0 < len(bad) < COUNT
+    with pytest.raises(RawpackError, match=r"checksum|damaged|DamagedStoreError"):
+        list(reader.batches(8, workers=0, image_size=16))
+    whole = reader.select([row for row in range(COUNT) if row not in bad])
+    assert len(rows_of(whole.batches(8, workers=0, image_size=16))) == COUNT - len(bad)
+
+
+def test_a_column_that_does_not_read_is_found_though_its_checksums_fit(
+    sound: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    """A key that is no text."""
+    copy, name = Copy(Path(shutil.copytree(sound("memmap", "24"), tmp_path / "store"))), "columns-1/key.npy"
+    data = copy.read(name)
+    data[-1] = 0xFF
+    for record in copy.records(name):
+        record["xxh3"] = xxhash.xxh3_64_hexdigest(bytes(data))
+    copy.forge(name, bytes(data))
+    with pytest.raises(DamagedStoreError):
+        Reader(copy.path)[COUNT - 1]
+    assert verified(copy.path)[0].code == 1
+
+
+@pytest.mark.parametrize("name", ["shard-00000.npy", "columns-1/label.npy"])
+def test_a_sparse_terabyte_is_refused_before_all_of_it_is_read(
+    sound: Callable[[str, str], Path], tmp_path: Path, name: str
+) -> None:
+    """A file with a sound beginning, named with that size in a manifest that fits."""
+    copy, size = Copy(Path(shutil.copytree(sound("memmap", "24"), tmp_path / "store"))), 1 << 40
+    for record in copy.records(name):
+        record["bytes"] = size
+    copy.seal()
+    os.truncate(copy.path / name, size)
+    with mock.patch("rawpack.disk.mapped.xxhash.xxh3_64_hexdigest", wraps=lambda data: "0" * 16) as hashed:
+        ran, problems = verified(copy.path)
+    assert (ran.code, name in [one["where"] for one in problems]) == (1, True)
+    assert all(len(call.args[0]) < size for call in hashed.call_args_list)
+
+
 # ---------------------------------------------------------------------------------------------- manifests
 
 
 def test_labels_beyond_the_classes_are_no_sound_store(sound: Callable[[str, str], Path], tmp_path: Path) -> None:
     """A manifest with fewer classes than the labels need, sealed or not: a loss with that many outputs would fail. The
-    first such sample is named, with the number of the others."""
-    store = shutil.copytree(sound("memmap", "24"), tmp_path / "store")
-    made, _ = manifest.load(store)
-    made = msgspec.structs.replace(made, classes=made.classes[:1])
-    (store / manifest.NAME).write_bytes(manifest.dump(made))
-    what = "is not a class, and 32 others like it: the manifest lists 1 class, counted from 0"
-    (problem,) = verified(store)[1]
-    assert (problem["where"], problem["what"].endswith(what)) == ("field label", True)
+    first such sample is named, with the number of the others. Without labels, they are those of the boxes."""
+    save(tmp_path / "0.png", picture(16, 16, 0))
+    (tmp_path / "list.jsonl").write_text('{"path": "0.png", "boxes": [[1, 1, 9, 9, 0], [2, 2, 8, 8, 1]]}\n')
+    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    options = ("--size", 16, "--field", "boxes:xyxy", "--classes", tmp_path / "names.txt")
+    boxes = pack(tmp_path / "list.jsonl", tmp_path / "boxes", *options)
+    labels = shutil.copytree(sound("memmap", "24"), tmp_path / "labels")
+    for store, field, others in ((labels, "label", ", and 32 others like it"), (boxes, "boxes", "")):
+        made, _ = manifest.load(store)
+        made = msgspec.structs.replace(made, classes=made.classes[:1])
+        (store / manifest.NAME).write_bytes(manifest.dump(made))
+        what = f"is not a class{others}: the manifest lists 1 class, counted from 0"
+        (problem,) = verified(store)[1]
+        assert (problem["where"], problem["what"].endswith(what)) == (f"field {field}", True)
 
 
 def test_a_manifest_of_very_many_shards_and_classes_opens(sound: Callable[[str, str], Path]) -> None:

@@ -39,10 +39,11 @@ from reading import (
 from running import Packed
 
 import rawpack_packer
-from rawpack import Reader, WorkerError, Workers
+from rawpack import Reader, UsageError, WorkerError, Workers
 from rawpack.choose import layout
 from rawpack.system.channel import Channel, Heartbeat
 from rawpack.system.pool import SupervisedPool
+from rawpack.transforms import BatchLambda
 from rawpack.workers import worker as process
 from rawpack.workers.fill import WorkSpec
 
@@ -532,6 +533,34 @@ def test_a_function_that_ends_its_worker(store: Path, way: str) -> None:
     assert "SystemExit: the user's function has left" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("way", "what"),
+    [("here", "reader"), ("threads", "iterator"), ("processes", "iterator"), ("processes", "batches")],
+)
+def test_a_signal_handler_closes_them(store: Path, truth: Truth, way: str, what: str) -> None:
+    """A handler that runs while its thread waits for a batch closes all that there is: the batch still comes, and
+    nothing after it."""
+    parent = os.getpid()
+
+    def interrupt(batch: dict[str, Any]) -> None:
+        if 0 in batch["index"]:
+            os.kill(parent, signal.SIGUSR1)
+
+    with nothing_left():
+        reader = Reader(store)
+        batches = reader.batches(BATCH, transform=[BatchLambda(interrupt)], **WAYS[way])
+        iterator = iter(batches)
+        closing = {"iterator": iterator, "batches": batches, "reader": reader}[what]
+        before = signal.signal(signal.SIGUSR1, lambda *_, close=closing.close: close())
+        try:
+            assert truth.holds(next(iterator))
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        with pytest.raises(StopIteration if what == "iterator" else UsageError):
+            next(iterator)
+        del batches, iterator, closing, reader
+
+
 # ---------------------------------------------------------------------------------------------- fork, pickle, scripts
 
 FORK = """
@@ -679,3 +708,24 @@ def test_300_shards_under_256_descriptors(forks: Forks, tmp_path: Path, monkeypa
     ran = forks.run(MANY_SHARDS, tmp_path / "store")
     # On a slow machine the bar of preloading comes up.
     assert (ran.code, ran.out, re.sub(r".*preloading: .*|\s", "", ran.err)) == (0, "done\n", "")
+
+
+NARROW = """
+import ctypes, subprocess, sys
+private = "mount --make-rprivate / && mount -t tmpfs none /mnt"
+if ctypes.CDLL(None).unshare(0x20000) or subprocess.run(private, shell=True, capture_output=True).returncode:
+    sys.exit(77)
+subprocess.run(["sh", "-ec", '''
+mount -t tmpfs -o size=1m,ro none /dev/shm
+mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && ! touch "$1/new" 2>/dev/null
+''', "sh", sys.argv[1]], check=True)
+"""
+"""In a namespace of mounts of its own (CLONE_NEWNS)."""
+
+
+def test_narrow_mounts(forks: Forks, store: Path, truth: Truth) -> None:
+    """Batches are read where neither the store nor /dev/shm can be written to, and that is small."""
+    ran = forks.run(NARROW + PLAIN.replace("image_size=32, ", ""), store)
+    if ran.code == 77:
+        pytest.skip("mounting in a namespace of one's own is not permitted here")
+    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")

@@ -318,6 +318,21 @@ def _pngs() -> Iterable[Case]:
 # -------------------------------------------------------------------------------------------------- WebP
 
 
+def webp_with_a_small_first_frame() -> bytes:
+    """20 x 30 pixels of the scene at (6, 10) of the canvas."""
+
+    def numbers(*values: int) -> bytes:
+        return b"".join(struct.pack("<I", value)[:3] for value in values)
+
+    part = saved(Image.fromarray(np.ascontiguousarray(scene()[:20, :30])), "WEBP", lossless=True)[12:]
+    frame = (b"ANMF", numbers(5, 3, 29, 19, 50) + b"\0" + part)
+    canvas = (b"VP8X", b"\2\0\0\0" + numbers(WIDTH - 1, HEIGHT - 1))
+    body = b"WEBP"
+    for kind, data in (canvas, (b"ANIM", b"\0\0\xff\xff\0\0"), frame, frame):
+        body += kind + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
 def _webps() -> Iterable[Case]:
     rgb = scene()
     yield Case("lossy", "webp", saved(rgb_image(), "WEBP", quality=80), 1)
@@ -326,6 +341,9 @@ def _webps() -> Iterable[Case]:
     exact = saved(rgba_image(), "WEBP", lossless=True, exact=True)
     yield Case("lossless alpha", "webp", exact, 1, on_white(rgb, alpha()))
     yield Case("animated", "webp", animated("WEBP", lossless=True, duration=50), 0, rgb)
+    patch = np.full_like(rgb, 255)
+    patch[6:26, 10:40] = rgb[:20, :30]
+    yield Case("animated, small first frame", "webp", webp_with_a_small_first_frame(), 0, patch)
     yield Case("icc", "webp", saved(rgb_image(), "WEBP", lossless=True, icc_profile=icc_profile()), 0, rgb)
     for orientation in (2, 6, 8):
         data = saved(rgb_image(), "WEBP", lossless=True, exif=b"Exif\0\0" + exif(orientation))
