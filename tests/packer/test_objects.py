@@ -102,6 +102,14 @@ def test_what_rows_have_besides(photos: Path) -> None:
     assert [one["score"].tolist() for one in reader] == [[0.5, 2], [1]]
 
 
+def test_names_of_open_images_with_a_line_of_names(photos: Path) -> None:
+    """As of version 7, where the classes have the numbers that they had before."""
+    (photos / "class-descriptions-boxable.csv").write_text("\ufeffLabelName,DisplayName\n/m/a,Ant\n/m/b,Bee\n")
+    (photos / "boxes.csv").write_text("ImageID,LabelName,XMin,XMax,YMin,YMax\n0,/m/b,0.5,1,0.5,1\n1,/m/a,0,1,0,1\n")
+    reader = packed(photos / "boxes.csv")
+    assert (reader.classes, [one[0][4] for one in boxes_of(reader)]) == (("Ant", "Bee"), [1, 0])
+
+
 # ---------------------------------------------------------------------------------------------- lists of objects
 
 
