@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,17 @@ def test_a_file_of_labelme_is_that_of_the_image_that_it_names(photos: Path) -> N
     (photos / "0.json").write_text(text.replace("0.png", "7.png"))
     with pytest.raises(UsageError, match=r"0\.json: it may be that of 0\.jpg, 0\.png, and names the image '7\.png'"):
         open_source(photos, "labelme")
+
+
+def test_splits_of_labelme_have_the_same_classes(photos: Path) -> None:
+    """Each split is packed with its files, and the class of a box has the same number in all of them."""
+    for split, name in (("train", "dog"), ("val", "cat")):
+        label(photos, shape("rectangle", [1, 1], [20, 20], label=name))
+        shutil.copytree(photos, photos.parent / "sets" / split)
+    pack(photos.parent / "sets", photos.parent / "packed", "--size", "keep", "--splits", "train,val")
+    train, val = (Reader(photos.parent / "packed" / split) for split in ("train", "val"))
+    assert train.classes == val.classes == ("cat", "dog")
+    assert (train[0]["boxes"][0, 4], val[0]["boxes"][0, 4]) == (1, 0)
 
 
 @pytest.mark.parametrize(
