@@ -332,7 +332,7 @@ def test_labels_that_are_numbers_may_be_empty(
 
 
 def test_cells_as_people_and_pandas_write_them(small: Callable[..., Path]) -> None:
-    """Decimal commas between semicolons, names with zeros in front, and NaN, which is no class."""
+    """Decimal commas between semicolons, names with zeros in front, and NaN, which is not a class."""
     text = "path;price;id;label\n0.jpg;0,5;007;NaN\n1.jpg;1,25;100;cat\n2.jpg;2,0;212;nan\n"
     source = open_source(small(text))
     rows = [source[i].fields for i in range(3)]

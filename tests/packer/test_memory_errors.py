@@ -57,7 +57,7 @@ class Short:
 
 
 def test_short_memory_rejects_no_sample(tmp_path: Path) -> None:
-    """The run stops; it is no property of the sample."""
+    """The run stops: it is not a property of the sample."""
     with pytest.raises(PackError, match="out of memory while packing"):
         rawpack_packer.pack(Short(), tmp_path / "store", workers=0, max_rejects=3)
 

@@ -98,7 +98,7 @@ def test_idx_of_any_dtype(tmp_path: Path) -> None:
 
 
 class TestRows(SourceConformance):
-    """Of a file that is mapped, in the byte order that most machines have not."""
+    """A file that is mapped, in the byte order that most machines have not."""
 
     images = values(">u2", (5, 7, 6, 2))
 
