@@ -80,6 +80,7 @@ ARCHIVES = {
     "a.tar.bz2": "tar cjf $OUT/a.tar.bz2 -C photos .",
     "a.zip": "zip -qry $OUT/a.zip photos",
     "stored.zip": "cd photos && zip -0qry $OUT/stored.zip .",
+    "streamed.zip": "zip -qry -fz - photos > $OUT/streamed.zip",  # sizes behind members, in records of 64 bits
     "one.tar::two.tar": "tar cf $OUT/one.tar -C photos ./cat && tar cf $OUT/two.tar -C photos --exclude=./cat .",
     "part-{0..1}.zip": "cd photos && zip -qry $OUT/part-0.zip cat && zip -qry $OUT/part-1.zip . -x 'cat/*'",
 }

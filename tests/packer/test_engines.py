@@ -358,6 +358,21 @@ def test_a_part_that_kills_every_worker_is_named(
 
 
 @pytest.mark.usefixtures("hurry")
+def test_a_cluster_on_which_everything_dies(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When part after part kills its workers, the run ends with what they died of, and tries no more."""
+    monkeypatch.setattr(executor, "_DEADLY_PARTS", 1)
+    began: set[int] = set()
+
+    def deadly(function: Callable[[bytes], Any], task: PartTask) -> Any:
+        began.add(task.number)
+        raise UncompletedJobError("the job was ended")
+
+    with pytest.raises(PackError, match=r"workers keep dying.*the job was ended"):
+        run(source, tmp_path / "store", ExecutorEngine(Calls(deadly), slots=1))
+    assert len(began) < 4
+
+
+@pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize(
     ("entry", "folder", "words"),
     [

@@ -6,6 +6,7 @@ What is right is said by the samples themselves, by Pillow and by exact fraction
 from __future__ import annotations
 
 import io
+import shutil
 import struct
 import zlib
 from fractions import Fraction
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from folders import rejects_of
+from folders import flip, rejects_of
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -26,7 +27,7 @@ from reading import WAYS
 from running import reader_of
 
 import rawpack_packer
-from rawpack import DecodeError, Reader, UsageError, verify
+from rawpack import DecodeError, RawpackError, Reader, UsageError, verify
 from rawpack.disk.manifest import Field
 from rawpack.pixels import png
 from rawpack_packer.samples.fields import as_stored
@@ -142,6 +143,20 @@ def test_every_field_comes_back(layout: str, sized: bool, stores: Any) -> None:
     }  # fmt: skip
     assert reader.fields["boxes"].shape == (None, 5)
     assert verify(stores(layout, sized)) == []
+
+
+def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
+    """One changed value is refused, alone and in batches, and `verify` says in which sample it is."""
+    path = Path(shutil.copytree(stores("memmap", True), tmp_path / "store"))
+    file = min(path.glob("shard-*.mask.npy"))
+    flip(file, -1, 255)
+    row = len(np.load(file, mmap_mode="r")) - 1
+    reader = Reader(path, verify=True)
+    with pytest.raises(RawpackError, match="mask was changed"):
+        reader[row]
+    with pytest.raises(RawpackError, match="mask was changed"):
+        [*reader.batches(row + 1, fields=["mask"], workers=0)]
+    assert any(one.where.startswith(f"sample {row} ") and "mask was changed" in one.what for one in verify(path))
 
 
 def test_a_crop_cuts_masks_too(tmp_path: Path) -> None:

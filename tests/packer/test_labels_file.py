@@ -192,6 +192,25 @@ def test_the_numbers_of_rows_are_not_taken_for_names(tmp_path: Path) -> None:
     assert other == {f"{n}.png": str(3 - n) for n in range(4)}
 
 
+def test_numbers_that_do_not_begin_at_0_and_null(tmp_path: Path) -> None:
+    """The first stay as they are; a class that is null is none, also among numbers and names."""
+    root = folder(tmp_path / "data")
+    stems = [key[:-4] for key in NAMES]
+    numbers = table(("id", "n"), [(key, n) for n, key in enumerate(stems, 1)])
+    assert [*labels_by(root, numbers).values()] == [1, 2, 3, 4]
+    rows = [{"id": key, "breed": breed} for key, breed in zip(stems, (7, "cat", None, 7), strict=True)]
+    found = labels_by(root, "".join(json.dumps(row) + "\n" for row in rows), "labels.jsonl")
+    assert [*found.values()] == ["7", "cat", None, "7"]
+
+
+def test_spellings_of_labels_and_names_match(tmp_path: Path) -> None:
+    """A table in one spelling of Unicode names images and classes in the other, as of a Mac."""
+    composed, decomposed = (unicodedata.normalize(form, "\u00e9") for form in ("NFC", "NFD"))
+    root = folder(tmp_path / "data", [f"{decomposed}.png", "1.png"])
+    found = labels_by(root, f"id,breed\n{composed},{composed}\n1,{decomposed}\n")
+    assert found == {f"{decomposed}.png": decomposed, "1.png": decomposed}
+
+
 @pytest.mark.parametrize("kind", ["folder", "zip"])
 def test_two_spellings_of_a_class_are_one_and_said(kind: str, tmp_path: Path) -> None:
     """NFC and NFD, which print the same, are one class; the summary says so, and the keys stay as they were."""

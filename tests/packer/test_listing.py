@@ -331,6 +331,16 @@ def test_labels_that_are_numbers_may_be_empty(
     assert source.info.counts["unlabelled"] == expected.count(-1)
 
 
+def test_cells_as_people_and_pandas_write_them(small: Callable[..., Path]) -> None:
+    """Decimal commas between semicolons, names with zeros in front, and NaN, which is not a class."""
+    text = "path;price;id;label\n0.jpg;0,5;007;NaN\n1.jpg;1,25;100;cat\n2.jpg;2,0;212;nan\n"
+    source = open_source(small(text))
+    rows = [source[i].fields for i in range(3)]
+    assert [float(np.asarray(row["price"])) for row in rows] == [0.5, 1.25, 2.0]
+    assert [row["id"] for row in rows] == ["007", "100", "212"]
+    assert (source.info.classes, [int(np.asarray(row["label"])) for row in rows]) == (("cat",), [-1, 0, -1])
+
+
 @pytest.mark.parametrize("form", ["xyxy", "yolo"])
 def test_classes_name_those_of_boxes(form: str, small: Callable[..., Path]) -> None:
     """Without a column of labels, --classes names the classes that boxes say, wherever a row of them has it; a number
@@ -349,6 +359,11 @@ def test_classes_name_those_of_boxes(form: str, small: Callable[..., Path]) -> N
             opened(f"boxes:{form}", [], [row, bad])
     with pytest.raises(UsageError, match="boxes that have classes"):
         opened("boxes:xyxy[4]", [[0, 0, 1, 1]])
+    file = small("1 cat\n2 dog\n3 owl\n", "names")
+    with pytest.raises(UsageError, match="counts the classes from 1"):  # or box 1 would get the second name
+        open_source(
+            small(json.dumps({"path": "0.jpg", "boxes": [row]}), "l.jsonl"), fields=[f"boxes:{form}"], classes=file
+        )
 
 
 def test_rows_of_several_listings_are_counted_over_all(tmp_path: Path) -> None:

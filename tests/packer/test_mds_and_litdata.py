@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import struct
@@ -272,6 +273,14 @@ class TestMds(SourceConformance):
     def change(self, folder: Path) -> bool:
         write_again(folder / "set" / "shard.00000.mds")
         return True
+
+
+def test_an_index_that_changed_is_noticed(tmp_path: Path) -> None:
+    """A run that resumes compares the states of all files."""
+    root = Path(shutil.copytree(MDS / "splits" / "train", tmp_path / "set"))
+    before = open_source(root).states()
+    os.utime(root / "index.json", ns=(10**18, 10**18))
+    assert not np.array_equal(open_source(root).states(), before)
 
 
 class TestLitdata(SourceConformance):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 from videos import av, encode, looked_through_here  # noqa: F401
 
+import rawpack_packer
+from rawpack import PackError
 from rawpack.system import machine
 from rawpack_packer import errors
 from rawpack_packer.destination.files import refused
@@ -39,6 +42,24 @@ def test_only_where_memory_helps_is_the_run_repeated() -> None:
         assert "resumes" not in words
     assert errors.is_no_fault_of_data(MemoryError())
     assert "the same command resumes" in str(refused(MemoryError(), "store"))
+
+
+class Short:
+    """A dataset at one of whose samples memory is short."""
+
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, i: int) -> Any:
+        if i == 77:  # none of those that the job itself reads
+            raise MemoryError
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+def test_short_memory_rejects_no_sample(tmp_path: Path) -> None:
+    """The run stops: it is not a property of the sample."""
+    with pytest.raises(PackError, match="out of memory while packing"):
+        rawpack_packer.pack(Short(), tmp_path / "store", workers=0, max_rejects=3)
 
 
 @pytest.mark.usefixtures("looked_through_here")

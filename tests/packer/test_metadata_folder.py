@@ -84,6 +84,17 @@ def test_folders_label_what_the_table_does_not(
     assert source.info.counts["unlabelled"] == wanted.count(None)
 
 
+def test_folders_do_not_name_the_classes_of_boxes(tmp_path: Path) -> None:
+    """Which are numbers, and those of folders are others."""
+    root = class_folders(tmp_path / "data")
+    boxes = {"cat/0.png": [5, 2, 3, 4, 0], "dog/0.png": [1, 2, 3, 4, 2]}
+    rows = [{"file_name": n, "objects": {"bbox": [box[:4]], "category": box[4:]}} for n, box in boxes.items()]
+    write(root / "metadata.jsonl", rows)
+    reader = Reader(pack(root, tmp_path / "store", "--size", "keep"))
+    assert (reader.classes, "label" in reader.fields) == (None, False)
+    assert [one["boxes"].tolist() for one in reader] == [[[5, 2, 8, 6, 0]], [[1, 2, 4, 6, 2]]]
+
+
 def test_a_single_folder_of_images_is_no_class(tmp_path: Path) -> None:
     """With the images in `images/`, as in the docs of the Hub, there is no class called images."""
     save(tmp_path / "data/images/0.png", picture(12, 12, 0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,14 @@ def test_what_rows_have_besides(photos: Path) -> None:
     assert [one["key"] for one in reader] == ["1.png", "0.png"]
     assert boxes_of(reader) == [[[1, 2, 30, 20, 2], [0, 0, 60, 40, 1]], [[3, 4, 5, 6, 1]]]
     assert [one["score"].tolist() for one in reader] == [[0.5, 2], [1]]
+
+
+def test_names_of_open_images_with_a_line_of_names(photos: Path) -> None:
+    """As of version 7, where the classes have the numbers that they had before."""
+    (photos / "class-descriptions-boxable.csv").write_text("\ufeffLabelName,DisplayName\n/m/a,Ant\n/m/b,Bee\n")
+    (photos / "boxes.csv").write_text("ImageID,LabelName,XMin,XMax,YMin,YMax\n0,/m/b,0.5,1,0.5,1\n1,/m/a,0,1,0,1\n")
+    reader = packed(photos / "boxes.csv")
+    assert (reader.classes, [one[0][4] for one in boxes_of(reader)]) == (("Ant", "Bee"), [1, 0])
 
 
 # ---------------------------------------------------------------------------------------------- lists of objects
@@ -244,6 +253,17 @@ def test_a_file_of_labelme_is_that_of_the_image_that_it_names(photos: Path) -> N
     (photos / "0.json").write_text(text.replace("0.png", "7.png"))
     with pytest.raises(UsageError, match=r"0\.json: it may be that of 0\.jpg, 0\.png, and names the image '7\.png'"):
         open_source(photos, "labelme")
+
+
+def test_splits_of_labelme_have_the_same_classes(photos: Path) -> None:
+    """Each split is packed with its files, and the class of a box has the same number in all of them."""
+    for split, name in (("train", "dog"), ("val", "cat")):
+        label(photos, shape("rectangle", [1, 1], [20, 20], label=name))
+        shutil.copytree(photos, photos.parent / "sets" / split)
+    pack(photos.parent / "sets", photos.parent / "packed", "--size", "keep", "--splits", "train,val")
+    train, val = (Reader(photos.parent / "packed" / split) for split in ("train", "val"))
+    assert train.classes == val.classes == ("cat", "dog")
+    assert (train[0]["boxes"][0, 4], val[0]["boxes"][0, 4]) == (1, 0)
 
 
 @pytest.mark.parametrize(

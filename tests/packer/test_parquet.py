@@ -14,6 +14,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from running import pack, reason_of
 from test_source_conformance import write_again
 
 import rawpack_packer
-from rawpack import Reader, UsageError
+from rawpack import PackError, Reader, UsageError
 from rawpack.errors import DecodeError
 from rawpack_packer.sources import Source, open_source
 from rawpack_packer.sources.fields import Boxes
@@ -312,6 +313,15 @@ def test_a_row_group_is_read_once_and_never_held_as_a_whole(tmp_path: Path, monk
         part = source.part(start, start + 8)
         assert [part[i].fields["n"].item() for i in range(8)] == list(range(start, start + 8))  # type: ignore[union-attr]
     assert (sum(read), max(read)) == (40, 8)
+
+
+def test_a_file_that_cannot_be_fetched_now_rejects_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stops a job, such as a server that is gone, is raised as it is: no row is called corrupt for it."""
+    source = open_source(write(tmp_path / "a.parquet", {"image": images(4)}))
+    gone = PackError("the server cannot be reached")
+    monkeypatch.setattr("rawpack_packer.sources.table.named_files.NamedFiles.opened", mock.Mock(side_effect=gone))
+    with pytest.raises(PackError, match="the server cannot be reached"):
+        source[0]
 
 
 def test_a_footer_that_would_crash_pyarrow(tmp_path: Path) -> None:

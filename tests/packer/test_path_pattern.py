@@ -127,6 +127,14 @@ def test_paths_that_do_not_match_are_faults(tmp_path: Path) -> None:
         open_source(tmp_path / "in" / "list.txt", key_pattern=PATTERN)
 
 
+def test_another_pattern_is_another_source(tmp_path: Path) -> None:
+    """Even with the same fields, what was packed by another pattern is not complete."""
+    save(tmp_path / "in" / "1_2.jpg", picture(8, 8, 1))
+    pack(tmp_path / "in", tmp_path / "s", "--size", 8, "--key-pattern", "{a:d}_{b:d}.jpg")
+    said = stop_of("pack", "--size", 8, "--key-pattern", "{b:d}_{a:d}.jpg", tmp_path / "in", tmp_path / "s")
+    assert "the options of the source differ" in said
+
+
 def test_splits_and_appends_keep_the_fields(tmp_path: Path) -> None:
     """--holdout draws by the classes of the pattern, and an append finds the same fields."""
     faces(tmp_path / "in")

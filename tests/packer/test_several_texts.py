@@ -17,7 +17,7 @@ from readers_by_docs import StoreByDocs
 from running import reader_of, run_here
 
 import rawpack
-from rawpack import Reader, UsageError
+from rawpack import DamagedStoreError, Reader, UsageError
 from rawpack.transforms import CenterCrop, OneText, RandomCrop
 from rawpack_packer.sources import open_source
 
@@ -194,6 +194,16 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     for name, said in (("captions", "the batch has no field 'captions'.*in fields="), ("n", "and no list of texts")):
         with pytest.raises(UsageError, match=said):
             reader.batches(2, fields=["n"], transform=[OneText(name)])
+
+
+@pytest.mark.parametrize("bad", [b'["abc" ', b"[12345]", b'["ab\xff"]'])
+def test_a_column_that_is_not_json_is_damage(bad: bytes, tmp_path: Path) -> None:
+    """The error names the field and the row."""
+    store = packed(tmp_path, [["abc"]])
+    column = store / "columns-1/captions.npy"
+    column.write_bytes(column.read_bytes().replace(b'["abc"]', bad))
+    with pytest.raises(DamagedStoreError, match="captions of row 0 is not a list of texts"):
+        Reader(store)[0]
 
 
 # ---------------------------------------------------------------------------------------------- JSON

@@ -38,6 +38,8 @@ from rawpack_packer.testing import SourceConformance
 RAW = [name for name in FORMATS if name != "lmdb"]
 DTYPES = ["bool", "i1", "u1", "<i2", ">u2", "<i4", "<u8", "<f2", ">f4", "<f8", "<c8", "<c16"]
 SHAPES: list[tuple[int, ...]] = [(1,), (7,), (3, 5), (6, 4, 2), (2, 1, 3, 2)]
+SPLITS = {"train": "train", "test": "t10k"}
+"""As MNIST calls them."""
 IDX = {"u1": 8, "i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}
 
 
@@ -93,6 +95,24 @@ def test_idx_of_any_dtype(tmp_path: Path) -> None:
         for name, data in ((f"{number}", idx(array)), (f"{number}.gz", gzip.compress(idx(array)))):
             (tmp_path / name).write_bytes(data)
             same(packed(tmp_path / name, tmp_path / f"s{name}"), array)
+
+
+class TestRows(SourceConformance):
+    """A file that is mapped, in the byte order that most machines have not."""
+
+    images = values(">u2", (5, 7, 6, 2))
+
+    def open(self, folder: Path) -> Source:
+        if not (folder / "set.npy").exists():
+            np.save(folder / "set.npy", self.images)
+        return open_source(folder / "set.npy")
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i:08d}", image) for i, image in enumerate(self.images.astype("u2"))]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "set.npy")
+        return True
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -289,6 +309,29 @@ def test_splits_of_an_npz(tmp_path: Path) -> None:
     np.testing.assert_array_equal(test[3]["image"], images(4, 9)[3])
     assert "'classes' is left out: it is part of no split" in open_source(path / "test").info.problems[0]
     assert run_here("pack", path / "train", tmp_path / "store").code == 2
+
+
+@here
+@pytest.mark.parametrize("form", ["idx", "npy", "hdf5", "hdf5 in pairs"])
+def test_each_split_has_its_own_images_and_labels(form: str, tmp_path: Path) -> None:
+    root, wanted = tmp_path / "set", {split: (images(3, 5 * k), np.arange(3) + 3 * k) for k, split in enumerate(SPLITS)}
+    root.mkdir()
+    for split, (x, y) in wanted.items():
+        if form == "idx":
+            (root / f"{SPLITS[split]}-images-idx3-ubyte").write_bytes(idx(np.ascontiguousarray(x[..., 0])))
+            (root / f"{SPLITS[split]}-labels-idx1-ubyte").write_bytes(idx(y.astype(np.uint8)))
+        elif form == "npy":
+            np.save(root / f"x_{split}.npy", x)
+            np.save(root / f"y_{split}.npy", y)
+        else:
+            for name, values in (("x", x), ("y", y)):
+                with h5py.File(root / ("set.h5" if form == "hdf5" else f"level_2_{split}_{name}.h5"), "a") as file:
+                    file[f"{split}/{name}" if form == "hdf5" else name] = values
+    for split, (x, y) in wanted.items():
+        source = open_source((root / "set.h5" if form == "hdf5" else root) / split)
+        assert labels_of(source) == y.tolist()
+        for i in range(3):
+            np.testing.assert_array_equal(source[i].image, x[i, ..., 0] if form == "idx" else x[i])
 
 
 def test_named_arrays_are_packed_as_before(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from folders import files_of
 from pictures import picture, save
 from videos import encode, looked_through_here  # noqa: F401
 
+from rawpack_packer.destination.journal import source_digest
 from rawpack_packer.sources import Table, open_dataset, open_source, open_stores
 from rawpack_packer.sources.table.columns import Numbers
 from rawpack_packer.testing import SourceConformance
@@ -83,6 +84,22 @@ class TestKinds(SourceConformance):
             if path.is_file():
                 write_again(path)
         return True
+
+
+@pytest.mark.parametrize("kind", ["coco", "csv", "cvat", "jsonl", "labelme", "voc", "yolo"])
+def test_labels_in_other_files_than_the_images_belong_to_the_source(kind: str, tmp_path: Path) -> None:
+    """A run that was begun does not go on where only such a file has changed."""
+    digests, before = set[str](), dict[str, bytes]()
+    for labels in (LABELS, LABELS[::-1]):
+        path, files = files_of_kind(kind, labels)
+        changed = {name: data for name, data in files.items() if before.get(name) != data}
+        write(tmp_path, changed)
+        for name in changed:
+            os.utime(tmp_path / name, ns=(10**18, 10**18 + len(before)))
+        before = dict(files)
+        digests.add(source_digest(open_source(tmp_path / path)))
+    assert not any(name.endswith(".png") for name in changed)
+    assert len(digests) == 2
 
 
 class TestPairs(SourceConformance):

@@ -343,6 +343,18 @@ def test_a_change_while_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.M
         source[0]
 
 
+def test_a_folder_that_has_changed_since_the_look_is_seen_as_it_is(tmp_path: Path) -> None:
+    """Files that were added, and folders that are gone."""
+    listing = Listing(put(tmp_path / "set", "cat/0.jpg", "dog/1.jpg"))
+    assert [*(listing / "cat").names, *(listing / "dog").names] == ["0.jpg", "1.jpg"]
+    assert {*listing.names} == {"cat", "dog"}
+    (put(tmp_path / "set", "cat/new.jpg") / "dog/1.jpg").unlink()
+    (tmp_path / "set/dog").rmdir()
+    for folder in (tmp_path / "set", tmp_path / "set/cat"):
+        os.utime(folder, ns=(1, 1))  # clocks of file systems are coarse
+    assert keys(open_folder(listing)) == ["cat/0.jpg", "cat/new.jpg"]
+
+
 def test_a_pattern_differs_from_a_path_in_a_folder_that_looks_like_one(tmp_path: Path) -> None:
     for name in ("set[1]/a.tar", "set[1]/b.tar", "set1/x.tar"):
         put(tmp_path, name)

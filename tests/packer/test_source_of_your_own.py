@@ -140,6 +140,27 @@ class TestKindOfThePage(SourceConformance):
             open_source(tmp_path)
 
 
+class Swapped(TapeSource):
+    """In the byte order that this machine has not."""
+
+    def __getitem__(self, i: int, /) -> Item:
+        item = super().__getitem__(i)
+        image, *values = (
+            value.astype(value.dtype.newbyteorder()) for value in map(np.asarray, (item.image, *item.fields.values()))
+        )
+        return Item(item.key, image, dict(zip(item.fields, values, strict=True)))
+
+
+@pytest.mark.parametrize(("layout", "size"), [("memmap", "8x10"), ("hdf5", "keep")])
+def test_a_source_may_have_any_byte_order(layout: str, size: str, tmp_path: Path) -> None:
+    """Images, masks and numbers are the same values whichever byte comes first in them."""
+    options: dict[str, Any] = {"format": layout, "size": size, "workers": 0, "max_rejects": 1}
+    for kind in (TapeSource, Swapped):
+        rawpack_packer.pack(kind(write_tape(tmp_path / "a.tape")), tmp_path / kind.__name__, **options)
+    for one, other in zip(Reader(tmp_path / "TapeSource"), Reader(tmp_path / "Swapped"), strict=True):
+        assert all(np.array_equal(one[name], other[name]) for name in ("image", "mask", "at"))
+
+
 class Shaky(TapeSource):
     """Its frames cannot be read from the fourth on, which its author did not think of."""
 

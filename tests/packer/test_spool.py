@@ -7,6 +7,8 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +118,24 @@ def test_a_part_is_continued_if_it_is_of_this_version(
     server.faults.append(on("a.tar", lambda request: bool(seen.append(request.range[0] if request.range else 0))))
     assert read(spool, file) == server.files["a.tar"]
     assert seen == [400_000 if versions else 0]
+
+
+def test_a_change_is_seen_where_the_server_tells_only_the_time(tmp_path: Path) -> None:
+    """Servers such as Python's own send no ETag, only Last-Modified; other bytes of the same size are another file."""
+    file = tmp_path / "served" / "a.tar"
+    file.parent.mkdir()
+    file.write_bytes(b"x" * 1000)
+    os.utime(file, (1_000_000_000, 1_000_000_000))
+    handler = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(file.parent))) as http:
+        threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
+        try:
+            found = Spool(tmp_path, 0).find(f"http://127.0.0.1:{http.server_port}/a.tar")
+            file.write_bytes(b"y" * 1000)
+            with pytest.raises(SourceChangedError, match="it was written to"):
+                read(Spool(tmp_path / "spool", MANY), found)
+        finally:
+            http.shutdown()
 
 
 @pytest.mark.parametrize("how", ["longer", "other bytes", "gone"])

@@ -232,8 +232,11 @@ def test_whole_numbers_are_never_rounded(dtype: str, number: int, tmp_path: Path
 
 def test_numbers_may_be_unpacked(tmp_path: Path) -> None:
     """As old writers have them."""
-    data = example({"image": PNG, "n": [5, 7]}).replace(b"\x0a\x02\x05\x07", b"\x08\x05\x08\x07")
-    assert column(opened(tmp_path, record(data)), "n") == [[5, 7]]
+    floats = [struct.pack("<f", one) for one in (0.5, -1)]
+    data = example({"image": PNG, "n": [5, 7], "v": [0.5, -1.0]}).replace(b"\x0a\x02\x05\x07", b"\x08\x05\x08\x07")
+    data = data.replace(b"\x0a\x08" + b"".join(floats), b"\x0d" + b"\x0d".join(floats))
+    source = opened(tmp_path, record(data))
+    assert (column(source, "n"), column(source, "v")) == ([[5, 7]], [[0.5, -1]])
 
 
 def test_what_tensorflow_datasets_says_must_be_true(tmp_path: Path) -> None:
