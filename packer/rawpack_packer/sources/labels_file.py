@@ -109,6 +109,8 @@ def _by_table(
             of_first = [(1, rows.names)]
             rows = replace(rows, names=[f"{n}" for n in range(1, len(rows.names) + 1)], rows=chain(of_first, rows.rows))
         raw = read_columns(rows, shown).raw
+    if not any(len(values.lines) for values in raw.values()):
+        raise UsageError(f"{shown} has a line of names and no rows: give the table that has a row for each image")
     # The column that names most images. Two that name as many, but not the same in each row, are refused: one may be
     # the numbers of the rows.
     some = [name for name in raw if name not in ((column,) if column else (LABEL, _KAGGLE))] or [*raw]
@@ -176,7 +178,7 @@ def _by_name(names: Sequence[str], labels: Labels, found: Rows, keys: Sequence[s
     if not (found >= 0).any():
         raise UsageError(
             f"{shown} has no label for {plain(keys[0])}, and for no other image: it names images as "
-            f"{plain(names[0]) if names else 'nothing'}; give their labels, or pack the folder of these alone"
+            f"{plain(names[0])}; give their labels, or pack the folder of these alone"
         )
     rows, images = np.unique(found, return_counts=True)
     for row in rows[(rows >= 0) & (images > 1)][:1]:
