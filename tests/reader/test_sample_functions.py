@@ -1,5 +1,5 @@
 """A function of a whole sample: what it gets and may return, what it draws, and how it stands among other steps; and
-transforms of Albumentations and torchvision as steps, against steps of rawpack that do the same.
+what stands for transforms of Albumentations and torchvision as steps.
 
 Objects are rectangles of one color each on a black image, so that pixels say where boxes, points and outlines must be.
 """
@@ -11,7 +11,6 @@ import random
 import re
 import threading
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -386,39 +385,3 @@ def test_a_compose_that_cannot_move_what_the_batch_has(reader: Reader, compose: 
     with pytest.raises(UsageError, match="has to move"):
         read(reader, t.Albumentations(compose))
     read(reader, t.Albumentations(compose), fields=["image", "mask", "depth"])
-
-
-@pytest.mark.skipif(find_spec("albumentations") is None, reason="Albumentations is not installed")
-@pytest.mark.parametrize("workers", [2, Workers(2, backend="thread")])
-def test_albumentations_itself(reader: Reader, workers: Any) -> None:
-    """A flip and a crop of its own, and a chain with numbers that do not depend on workers."""
-    import albumentations
-
-    def composed(*steps: Any) -> t.Albumentations:
-        boxes = albumentations.BboxParams("pascal_voc", label_fields=["class_name"])
-        points = albumentations.KeypointParams("xy", remove_invisible=False)
-        return t.Albumentations(albumentations.Compose(steps, bbox_params=boxes, keypoint_params=points))
-
-    flip = composed(albumentations.HorizontalFlip(p=1))
-    check_alike(read(reader, flip, workers=workers), read(reader, t.RandomHorizontalFlip(1.0)), FIELDS)
-    others = [name for name in FIELDS if name != "polygons"]
-    check_alike(read(reader, composed(albumentations.CenterCrop(30, 30))), read(reader, t.CenterCrop(30)), others)
-    chain = composed(albumentations.RandomCrop(30, 30), albumentations.Affine(rotate=(-20, 20), p=1))
-    check_alike(read(reader, chain, workers=workers), read(reader, chain), FIELDS)
-
-
-@pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed")
-@pytest.mark.parametrize("workers", [2, Workers(2, backend="thread")])
-def test_torchvision_itself(reader: Reader, workers: Any) -> None:
-    """Its boxes leave with their numbers; a chain does not depend on workers."""
-    from torchvision.transforms import v2
-
-    fields = ["image", "mask", "depth", "boxes", "number"]
-    flip = t.Torchvision(v2.RandomHorizontalFlip(p=1))
-    check_alike(read(reader, flip, fields=fields), read(reader, t.RandomHorizontalFlip(1.0), fields=fields), fields)
-    chain = t.Torchvision(v2.Compose([v2.RandomCrop(30), v2.RandomHorizontalFlip(), v2.SanitizeBoundingBoxes()]))
-    made = read(reader, chain, fields=fields, workers=workers)
-    check_alike(made, read(reader, chain, fields=fields), fields)
-    assert made[0]["image"].shape == (30, 30, 3)
-    with pytest.raises(UsageError, match="cannot move 'polygons'"):
-        read(reader, chain)
