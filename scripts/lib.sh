@@ -105,7 +105,7 @@ find_uv() {
 }
 
 # make_venv FOLDER CHECKOUT EXTRAS [REQUIREMENTS]: a virtual environment with the checkout installed in editable mode, such
-# as with EXTRAS "[test]", after what the file REQUIREMENTS lists. One that was made for the same files is used as it is.
+# as with EXTRAS "[test]", and what the file REQUIREMENTS lists. One that was made for the same files is used as it is.
 # The native core is compiled in the checkout, again where its C or the flags have changed.
 make_venv() {
   local venv=$1 checkout=$2 extras=$3 requirements=${4:-} mark python
@@ -116,8 +116,7 @@ make_venv() {
     say "installing into $venv with $("$python" --version): about half a minute"
     rm -rf "$venv"
     "$python" -m venv "$venv"
-    [ -z "$requirements" ] || pip_install "$venv" --requirement "$requirements"
-    pip_install "$venv" --editable "$checkout$extras"
+    pip_install "$venv" ${requirements:+--requirement "$requirements"} --editable "$checkout$extras"
     echo "$mark" >"$venv/installed"
   fi
   "$venv/bin/python" "$checkout/reader/native/build.py"

@@ -204,13 +204,10 @@ TARGETS = [target(i) for i in range(6)]
 SCENES = [(Image.fromarray(picture(HEIGHT, WIDTH, i)), one) for i, one in enumerate(TARGETS)]
 
 
-@pytest.mark.parametrize("form", ["stream", "list", "tensors"])
+@pytest.mark.parametrize("form", ["stream", "list"])
 def test_a_dict_of_boxes_and_labels(form: str, tmp_path: Path) -> None:
     """Boxes with the numbers of their classes, and masks as instances; batches give such dicts again."""
     given: Any = SCENES if form == "list" else iter(SCENES)
-    if form == "tensors":
-        torch = pytest.importorskip("torch")
-        given = [(image, {name: torch.as_tensor(value) for name, value in one.items()}) for image, one in SCENES]
     reader = reader_of(given, tmp_path / "s", workers=2 if form == "list" else 0)
     for i, (sample, wanted) in enumerate(zip(reader, TARGETS, strict=True)):
         np.testing.assert_array_equal(sample["image"], picture(HEIGHT, WIDTH, i))

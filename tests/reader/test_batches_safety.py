@@ -53,11 +53,6 @@ def test_array_after_a_shifted_one_begins_after_its_end() -> None:
 # ---------------------------------------------------------------------------------------------- what is held
 
 
-def with_torch(image: Array) -> Any:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    return torch.from_numpy(image)
-
-
 def same(image: Array) -> Array:
     return image
 
@@ -73,7 +68,6 @@ HELD: dict[str, tuple[Callable[[Array], Any], Callable[[Array], Array]]] = {
     "a memoryview's part": (lambda image: image.reshape(-1).data[5:900], lambda image: image.reshape(-1)[5:900]),
     "an array through DLPack": (lambda image: np.from_dlpack(image), same),
     "an array through ctypes": (lambda image: np.ctypeslib.as_array(np.ctypeslib.as_ctypes(image)), same),
-    "a torch tensor": (with_torch, same),
 }
 
 

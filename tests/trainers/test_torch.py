@@ -14,13 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import save
+from numpy.testing import assert_array_equal, assert_equal
+from pictures import picture, save
 from trained import KILLED, UNTRAINED, numbered_store, numbers_of, order_of, run_script, steps_in
 from ways import way
 
 import rawpack_packer
+from rawpack import Reader
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 SCRIPTS = Path(__file__).parent / "scripts"
 PAGE = Path(__file__).parents[2] / "docs/how-to/train-with-pytorch.md"
@@ -97,8 +99,6 @@ def test_a_killed_run_resumes(store: Path, killed: Path, tmp_path: Path, ranks: 
 def test_a_killed_run_ends_with_the_same_weights(store: Path, killed: Path, tmp_path: Path) -> None:
     """Two ranks share each epoch, with as many steps each; killed and resumed, with random flips and Adam, the samples
     of each step are those of a run that nobody killed, and the weights, to the bit."""
-    import torch
-
     resumed, whole = shutil.copytree(killed, tmp_path / "run"), tmp_path / "whole"
     for folder in (resumed, whole):
         train("resume", store, folder / "journal", folder / "checkpoint", 3, ranks=2)
@@ -140,3 +140,22 @@ def test_ranks_with_other_seeds_are_found_out(store: Path, tmp_path: Path) -> No
     (first,) = {0, 1, 2} - errors.keys()
     for rank, error in errors.items():
         assert f"rank {rank} does not read in the order of rank {first}: seed={rank} here and {first}" in error
+
+
+# ---------------------------------------------------------------------------------------------- what is packed
+
+
+def test_targets_of_tensors_are_packed_as_those_of_arrays(tmp_path: Path) -> None:
+    """Image, boxes, labels and masks, as torchvision's tutorial on detection makes them."""
+    boxes = np.array([[2, 3, 20, 11], [5, 9, 30, 15]], np.float32)
+    masks = np.zeros((2, 16, 40), np.uint8)
+    masks[0, 3:11, 2:20] = masks[1, 11:15, 5:30] = 1
+    target = {"boxes": boxes, "labels": np.array([2, 1]), "image_id": np.array([7]), "masks": masks}
+    tensors = {name: torch.from_numpy(value) for name, value in target.items()}
+    samples = []
+    for name, one in (("arrays", target), ("tensors", tensors)):
+        rawpack_packer.pack([(picture(16, 40, 0), one)], tmp_path / name, workers=0)
+        samples.append(Reader(tmp_path / name)[0])
+    assert_equal(*samples)
+    assert_array_equal(samples[1]["boxes"], np.column_stack([boxes, target["labels"]]))
+    assert_array_equal(samples[1]["instances"][..., 0], masks[0] + 2 * masks[1])
