@@ -173,6 +173,9 @@ class TestDataset(SourceConformance):
     def open(self, folder: Path) -> Table:
         return open_dataset(Faulty((picture(8, 9, i), [0, 1, 0][i]) for i in range(3)), classes=["a", "b"])
 
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i:08d}", None if i == 1 else picture(8, 9, i)) for i in range(3)]
+
 
 class TestStores(SourceConformance):
     """Two stores whose classes overlap: "b" is 1 in one store and 0 in the other."""
