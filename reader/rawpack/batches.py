@@ -72,6 +72,8 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
 
         The position counts the samples that all ranks have handed to their callers, not what workers have prepared.
         The rest of the epoch is the same with other workers, another format of the same set, or another world size.
+        Once an iterator is at its end, the state is that of the next epoch, also where last="keep" left other ranks
+        more than one batch: until they are done, rank 0 has the state to save, and so has any rank by `after`.
 
         Raises UsageError for a batch that these batches did not hand over since the last `load_state_dict`, and for
         more batches than the epoch has.

@@ -290,7 +290,8 @@ class Reader:
         step: stored frames from the start of one clip to the start of the next; None means frames * stride, so that
             clips do not overlap.
         per_video: instead of `step`, the number of clips of each video. They start at random in each epoch, depending
-            on seed, epoch and video alone.
+            on seed, epoch and video alone. Frames of one video between which others are stored, as where a merge
+            brought its parts together, are several videos here.
         short: what to do with videos that have too few frames: "drop" leaves them out, with a warning; "repeat_last"
             and "wrap" make one clip of each (`per_video` times), padded with its last frame, or from its first one.
         offsets: instead of all these: field -> seconds from each sample, whole numbers of frames. There are as many

@@ -30,6 +30,7 @@ import rawpack_packer
 from rawpack import DecodeError, RawpackError, Reader, UsageError, verify
 from rawpack.disk.manifest import Field
 from rawpack.pixels import png
+from rawpack.transforms import ConvertImageDtype, RandomCrop, RandomHorizontalFlip, Resize, SampleLambda
 from rawpack_packer.samples.fields import as_stored
 
 COUNT = 16
@@ -145,18 +146,34 @@ def test_every_field_comes_back(layout: str, sized: bool, stores: Any) -> None:
     assert verify(stores(layout, sized)) == []
 
 
-def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
-    """One changed value is refused, alone and in batches, and `verify` says in which sample it is."""
+STEPS: dict[str, list[Any]] = {
+    "as stored": [],
+    "resized": [Resize(9)],
+    "cropped": [RandomCrop(9)],
+    "flipped": [RandomHorizontalFlip()],
+    "scaled": [ConvertImageDtype("float32")],
+    "by a function of the sample": [SampleLambda(lambda sample: None)],
+}
+
+
+@pytest.mark.parametrize("name", ["image", "mask"])
+def test_what_is_read_is_checked(name: str, stores: Any, tmp_path: Path) -> None:
+    """One changed value is refused, alone, among others, and in batches however they are made, and `verify` says in
+    which sample it is."""
     path = Path(shutil.copytree(stores("memmap", True), tmp_path / "store"))
-    file = min(path.glob("shard-*.mask.npy"))
+    file = min(path.glob("shard-*.mask.npy" if name == "mask" else "shard-?????.npy"))
     flip(file, -1, 255)
     row = len(np.load(file, mmap_mode="r")) - 1
     reader = Reader(path, verify=True)
-    with pytest.raises(RawpackError, match="mask was changed"):
-        reader[row]
-    with pytest.raises(RawpackError, match="mask was changed"):
-        [*reader.batches(row + 1, fields=["mask"], workers=0)]
-    assert any(one.where.startswith(f"sample {row} ") and "mask was changed" in one.what for one in verify(path))
+    for rows in (row, [0, row]):
+        with pytest.raises(RawpackError, match=f"{name} was changed"):
+            reader[rows]
+    for how, steps in STEPS.items():
+        for fields in ([name], ["image", "mask"]):
+            batches = reader.batches(row + 1, fields=fields, workers=0, transform=steps)
+            with pytest.raises(RawpackError, match=rf"sample {row} .*{name} was changed"):
+                pytest.fail(f"{how}, of {fields}: {len([*batches])} batches")
+    assert any(one.where.startswith(f"sample {row} ") and f"{name} was changed" in one.what for one in verify(path))
 
 
 def test_a_crop_cuts_masks_too(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -15,8 +17,10 @@ import numpy as np
 import pytest
 from folders import files_of
 from pictures import picture, save
-from videos import encode, looked_through_here  # noqa: F401
+from PIL import Image
+from videos import encode, looked_through_here, number_of  # noqa: F401
 
+from rawpack import DecodeError
 from rawpack_packer.destination.journal import source_digest
 from rawpack_packer.sources import Table, open_dataset, open_source, open_stores
 from rawpack_packer.sources.table.columns import Numbers
@@ -26,6 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="packs by worker
 
 LABELS = (0, 1, 1, 0, 1, 0)
 IMAGES = every_kind.pictures(*(f"{i}.png" for i in range(6)))
+PIXELS = every_kind.pixels_of(IMAGES)
 ONE_BAD = [(name, b"no image" if name == "2.png" else data) for name, data in IMAGES]
 PLACES = {"voc": "JPEGImages/", "yolo": "images/"}
 """Kind -> what keys have before the name of the file."""
@@ -71,11 +76,45 @@ class TestKinds(SourceConformance):
             return [(PLACES.get(self.kind, "") + name, data) for name, data in ONE_BAD]
         if self.kind in ("hdf5", "mds", "parquet", "tfrecord"):
             return [(f"{i:08d}", data) for i, (_, data) in enumerate(ONE_BAD)]
-        if self.kind in ("folder", "tar", "zip"):
-            return sorted((f"{label}/{name}", data) for label, (name, data) in zip(LABELS, ONE_BAD, strict=True))
         if self.kind in ("recordio", "webdataset"):
             return [(name.removesuffix(".png"), data) for name, data in ONE_BAD]
-        return None
+        if self.kind == "npz":
+            return [(f"{i:08d}", pixels) for i, pixels in enumerate(PIXELS)]
+        if self.kind == "lmdb":
+            return [(f"image-{i:09d}", data) for i, (_, data) in enumerate(ONE_BAD, 1)]
+        in_folders = sorted((f"{label}/{name}", data) for label, (name, data) in zip(LABELS, ONE_BAD, strict=True))
+        if self.kind == "store":
+            return [(key, None) for key, _ in in_folders]
+        if self.kind == "video":
+            keys = [key.replace("png", "mp4") for key, _ in in_folders]
+            return [(f"{key}#{frame:06d}", None) for key in keys for frame in range(1 if key == "1/2.mp4" else 2)]
+        return in_folders
+
+    def test_labels_are_those_that_were_written(self, tmp_path: Path) -> None:
+        """Each sample has the label of what its key names: a number, a text, or the class of its box. A frame is one of
+        its video, and an image of a store as near as JPEG is; others are files or arrays of `expected`."""
+        source, read = self.open(tmp_path), 0
+        for i in range(len(source)):
+            try:
+                item = source.part(i, i + 1)[0]
+            except DecodeError:
+                continue
+            key, _, frame = item.key.partition("#")
+            number = int(re.findall(r"\d+", key.removesuffix(".mp4"))[-1]) - (self.kind == "lmdb")
+            fields: Any = item.fields
+            if "boxes" in fields:
+                (box,) = fields["boxes"].rows
+                label = box[0 if self.kind == "yolo" else 4]
+            else:
+                label = fields["text" if self.kind == "lmdb" else "label"]
+            assert int(label) == LABELS[number]
+            if self.kind == "video":
+                assert number_of(np.asarray(item.image)) == 2 * number + int(frame)
+            if self.kind == "store":
+                shown = np.asarray(Image.open(io.BytesIO(bytes(item.image))), int)
+                assert np.abs(shown - PIXELS[number]).max() <= 12
+            read += 1
+        assert read == (10 if self.kind == "video" else 6)
 
     def change(self, folder: Path) -> bool:
         if self.kind in ("npz", "store"):  # which are open, or have checksums
@@ -133,6 +172,9 @@ class Faulty(list[Any]):
 class TestDataset(SourceConformance):
     def open(self, folder: Path) -> Table:
         return open_dataset(Faulty((picture(8, 9, i), [0, 1, 0][i]) for i in range(3)), classes=["a", "b"])
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i:08d}", None if i == 1 else picture(8, 9, i)) for i in range(3)]
 
 
 class TestStores(SourceConformance):

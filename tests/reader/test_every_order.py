@@ -168,6 +168,24 @@ def test_any_rank_resumes_any_ranks(made: Made, how: str) -> None:
             rows += [] if batch is None else batch["index"].tolist()
 
 
+@pytest.mark.parametrize("made", ["buckets"], indirect=True)
+def test_ranks_that_end_one_after_another(made: Made) -> None:
+    """Where several sizes end with fewer samples than ranks, the first rank still has a batch in each step: its state,
+    and that of any rank by the number of steps, resumes with exactly the rest."""
+    ranks, whole, rows = [made(rank, 10) for rank in range(10)], sorted(rows_of(made())), list[int]()
+    loops = [iter(batches) for batches in ranks]
+    assert [len(batches) for batches in ranks] == sorted((len(batches) for batches in ranks), reverse=True)
+    assert len(ranks[0]) > len(ranks[-1]) + 1
+    for step in range(1, len(ranks[0])):
+        for batch in (next(loop, None) for loop in loops):
+            rows += [] if batch is None else batch["index"].tolist()
+        state = as_saved(ranks[0].state_dict())
+        assert [batches.state_dict(after=step) for batches in ranks] == [state] * 10
+        again = made()
+        again.load_state_dict(state)
+        assert sorted(rows + rows_of(again)) == whole
+
+
 def clips_of(**changed: Any) -> Callable[[Readers], Asked]:
     return lambda of: (of.frames.clips(**{"frames": 3, "stride": 2, "step": 3} | changed), SHUFFLED)
 

@@ -338,8 +338,11 @@ def test_junk_in_the_header_hides_no_segment_about_the_pixels(backend: jpeg.Jpeg
     assert refused(backend, named[:at] + b"\x09" + named[at + 1 :]) == "corrupt"
 
 
-def test_unusual_sampling_is_decoded_by_whoever_can() -> None:
-    """Sampling factors that simplejpeg refuses: `jpeg.decode` gives the pixels all the same, or what is wrong."""
+def test_unusual_sampling_is_decoded_by_whoever_can(
+    monkeypatch: pytest.MonkeyPatch, fresh_choice: Callable[[], jpeg.JpegDecoder]
+) -> None:
+    """Sampling factors that simplejpeg refuses: `jpeg.decode` gives the pixels all the same, or what is wrong. Where
+    OpenCV does not work, the refusal stays."""
     bits = "".join(f"{level.bit_length():04b}{level:b}0" for level in (20, 30, 9, 5, 7))  # two Y, two Cb and one Cr
     data = b"\xff\xd8" + int(bits + "1" * (-len(bits) % 8), 2).to_bytes(-(-len(bits) // 8), "big") + b"\xff\xd9"
     components = bytes((0, 0x21, 0, 1, 0x12, 0, 2, 0x11, 0))
@@ -355,6 +358,13 @@ def test_unusual_sampling_is_decoded_by_whoever_can() -> None:
     assert difference(jpeg.decode(data), pillow(data)) <= 2
     with pytest.raises(DecodeError, match="truncated"):
         jpeg.decode(data[:-3])
+    assert refused(WORKING["simplejpeg"], data[:-3] + b"\xff\xd9") == "unsupported"
+    with pytest.raises(DecodeError, match="corrupt"):
+        jpeg.decode(data[:-3] + b"\xff\xd9")
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    fresh_choice()
+    with pytest.raises(DecodeError, match="unsupported"):
+        jpeg.decode(data)
 
 
 def test_a_lossless_file_is_never_reduced(backend: jpeg.JpegDecoder) -> None:
@@ -516,13 +526,13 @@ def fresh_choice() -> Iterator[Callable[[], jpeg.JpegDecoder]]:
     """Chooses anew."""
 
     def choose() -> jpeg.JpegDecoder:
-        choice.decoder.cache_clear()
-        choice.open_backend.cache_clear()
+        for chosen in (choice.decoder, choice.open_backend, choice.last_resort):
+            chosen.cache_clear()
         return jpeg.decoder()
 
     yield choose
-    choice.decoder.cache_clear()
-    choice.open_backend.cache_clear()
+    for chosen in (choice.decoder, choice.open_backend, choice.last_resort):
+        chosen.cache_clear()
 
 
 def test_the_first_that_works_is_chosen(

@@ -173,9 +173,9 @@ def _of_kind(kind: str, folder: Path) -> Path:
     labels: Sequence[object] = _labels()
     if kind in ("recordio", "yolo"):
         labels = [i % 2 for i in range(COUNT)]
-    side = every_kind.SIDE
+    size = every_kind.HEIGHT, every_kind.WIDTH
     # Boxes are checked against the size of their image.
-    fitting = [(f"{i:03d}.png", encoded(picture(side, side, i))) for i in range(COUNT)]
+    fitting = [(f"{i:03d}.png", encoded(picture(*size, i))) for i in range(COUNT)]
     alike = fitting if kind in ("voc", "cvat", "labelme", "npz", "coco", "yolo") else _images()
     return Path(every_kind.made(kind, folder, labels, alike))
 

@@ -29,12 +29,14 @@ import rawpack_packer
 Columns = Mapping[str, Sequence[Any]]
 Files = Sequence[tuple[str, bytes]]
 """The name and the bytes of each image."""
-SIDE = 12
+HEIGHT, WIDTH = 12, 16
 """Of images of which VOC's boxes are right."""
 
 
-def png(shade: int) -> bytes:
-    return encoded(np.full((SIDE, SIDE, 3), (shade, 0, 9), np.uint8))
+def png(number: int) -> bytes:
+    """Another image for each number, which no swap of axes or channels leaves as it is."""
+    y, x = np.mgrid[:HEIGHT, :WIDTH]
+    return encoded(np.stack([np.full_like(x, 25 * number), 12 * y, 60 + 12 * x], 2).astype(np.uint8))
 
 
 def pictures(*names: str) -> Files:
@@ -224,7 +226,7 @@ def voc(path: Path, labels: Sequence[Any], files: Files) -> Path:
     box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox>"
     for label, (name, _) in zip(labels, files, strict=True):
         (path / "VOC2012" / "Annotations" / f"{name.partition('.')[0]}.xml").write_text(
-            f"<annotation><filename>{name}</filename><size><width>{SIDE}</width><height>{SIDE}</height></size>"
+            f"<annotation><filename>{name}</filename><size><width>{WIDTH}</width><height>{HEIGHT}</height></size>"
             f"<object><name>{label}</name>{box}</object></annotation>"
         )
     return path / "VOC2012"
@@ -246,7 +248,7 @@ def labelme(path: Path, labels: Sequence[Any], files: Files) -> Path:
     written(path / "set", files)
     for label, (name, _) in zip(labels, files, strict=True):
         shape = {"label": str(label), "shape_type": "rectangle", "points": [[0, 0], [4, 4]], "group_id": None}
-        about = {"imagePath": name, "imageHeight": SIDE, "imageWidth": SIDE, "shapes": [shape]}
+        about = {"imagePath": name, "imageHeight": HEIGHT, "imageWidth": WIDTH, "shapes": [shape]}
         (path / "set" / f"{name.partition('.')[0]}.json").write_text(json.dumps(about))
     return path / "set"
 
@@ -257,7 +259,7 @@ def cvat(path: Path, labels: Sequence[Any], files: Files) -> Path:
     written(path / "set" / "images", files)
     task = "".join(f"<label><name>{label}</name></label>" for label in sorted({*map(str, labels)}))
     images = "".join(
-        f'<image name="{name}" width="{SIDE}" height="{SIDE}"><box label="{label}" xtl="0" ytl="0" xbr="4" ybr="4"/>'
+        f'<image name="{name}" width="{WIDTH}" height="{HEIGHT}"><box label="{label}" xtl="0" ytl="0" xbr="4" ybr="4"/>'
         "</image>"
         for label, (name, _) in zip(labels, files, strict=True)
     )
@@ -268,10 +270,11 @@ def cvat(path: Path, labels: Sequence[Any], files: Files) -> Path:
 
 
 def videos(path: Path, labels: Sequence[Any], files: Files) -> Path:
-    """A video in a folder of its class, of two frames; what is no image is no video either."""
-    for label, (name, data) in zip(labels, files, strict=True):
+    """A video in a folder of its class, of two frames, 2 n and 2 n + 1 of video n; what is no image is no video
+    either."""
+    for i, (label, (name, data)) in enumerate(zip(labels, files, strict=True)):
         made = path / "set" / str(label) / f"{name.partition('.')[0]}.mp4"
-        encode(made, "mpeg4", 2)
+        encode(made, "mpeg4", 2, numbers=(2 * i, 2 * i + 1))
         if not data.startswith(b"\x89PNG"):
             made.write_bytes(data)
     (path / "set").mkdir(exist_ok=True)
