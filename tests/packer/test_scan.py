@@ -157,6 +157,11 @@ def test_what_vanishes_during_the_scan(pets: Path, monkeypatch: pytest.MonkeyPat
         open_source(pets, "folder", skip_unreadable=True)
 
 
+def _grown(path: Path, meanwhile: bool) -> None:
+    assert meanwhile, "it was opened"
+    path.write_bytes(b"another")
+
+
 @pytest.mark.parametrize("meanwhile", [False, True])
 def test_a_file_that_changes_before_it_is_looked_through_or_meanwhile(tmp_path: Path, meanwhile: bool) -> None:
     """What was found in an archive, a table or an index is not used with the bytes of another one."""
@@ -166,8 +171,7 @@ def test_a_file_that_changes_before_it_is_looked_through_or_meanwhile(tmp_path: 
     if not meanwhile:
         path.write_bytes(b"another")
     with pytest.raises(SourceChangedError, match="it had 3 bytes and has 7"), files.opened(0):
-        assert meanwhile, "it was opened"
-        path.write_bytes(b"another")
+        _grown(path, meanwhile)
 
 
 # ---------------------------------------------------------------------------------------------- skipped
