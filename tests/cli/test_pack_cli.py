@@ -104,6 +104,14 @@ def test_the_line_of_python_names_fields_that_have_to_be_asked_for(few: Path, tm
     assert sorted(found) == [(i, f"t{i}", i) for i in range(3)]
 
 
+@pytest.mark.parametrize("name", ["store.tar", "store.zip", "dst.tgz", "set.ZIP/", "tar"])
+def test_a_store_cannot_be_called_an_archive(few: Path, tmp_path: Path, name: str) -> None:
+    """It would be a folder; nothing is written."""
+    ran, told = here("--size", 8, few, f"{tmp_path}/{name}"), "." in name
+    assert (ran.code, (tmp_path / name).exists()) == ((2, False) if told else (0, True))
+    assert ("would be a folder, and has the name of an archive: name it without ." in ran.err) == told
+
+
 def test_json_is_for_programs_and_quiet_says_nothing(few: Path, tmp_path: Path) -> None:
     """--json prints one JSON object on stdout and nothing else; --quiet nothing but errors."""
     ran = here("--json", *SHARD, few, tmp_path / "store")
@@ -331,6 +339,17 @@ def test_a_part_without_one_good_image_makes_no_shard(tmp_path: Path) -> None:
     assert len(rejects_of(store)) == 200
     assert len(list(store.glob("shard-*"))) < 6
     assert run_here("inspect", "--verify", store).code == 0
+
+
+def test_a_source_of_bad_files_alone_makes_no_store(tmp_path: Path) -> None:
+    """Where every image is rejected there is nothing to read: exit code 1, the reasons, and no finished store."""
+    source, store = tmp_path / "source", tmp_path / "store"
+    source.mkdir()
+    for i in range(3):
+        (source / f"{i}.jpg").write_text("no image")
+    assert "not_an_image 3" in refused("--max-rejects", "100%", *SHARD, source, store, code=1)
+    with pytest.raises(UnfinishedStoreError):
+        Reader(store)
 
 
 # ---------------------------------------------------------------------------------------------- passed through

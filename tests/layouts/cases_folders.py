@@ -98,6 +98,11 @@ SPLITS = (
         "x", "list.jsonl", "".join(f'{{"path": "photos/{n}.jpg", "x": "{"trn" if n else "val"}"}}\n' for n in (0, 1))
     ),
     _column("texts", "list.csv", "path,text\nphotos/0.jpg,train\nphotos/1.jpg,test\nphotos/2.jpg,bus\n"),
+    _column(
+        "captions",
+        "list.csv",
+        "path,text\nphotos/0.jpg,of train/0.png\nphotos/1.jpg,a red train\nphotos/2.jpg,the eye test\n",
+    ),
     _column("one value", "list.csv", "path,part\nphotos/0.jpg,train\nphotos/1.jpg,train\n"),
     Case("a column of splits in HDF5", "set.h5", hdf5("set.h5", images=PIXELS, part=["train", "val", "train"])),
     Case("splits in a zip", "photos.zip", _ZIPPED),

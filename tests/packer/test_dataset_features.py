@@ -167,15 +167,17 @@ def test_objects_of_a_dataset_of_hugging_face(form: str, tmp_path: Path) -> None
     assert [one["id"].tolist() for one in reader] == [[7, 8], [], [9]]
 
 
-@pytest.mark.parametrize("kind", ["dict", "polars"])
+@pytest.mark.parametrize("kind", ["dict", "polars", "dicts"])
 def test_objects_of_a_table_in_memory(tmp_path: Path, kind: str) -> None:
     """Numbers leave with their boxes; names of classes are sorted."""
     texts = [one | {"category": [NAMES[k] for k in one["category"]]} for one in OBJECTS]
     columns = {"image": [encoded(picture(40, 60, i)) for i in range(3)], "objects": texts[1:] + texts[:1]}
-    frame = columns if kind == "dict" else pytest.importorskip(kind).DataFrame(columns)
-    reader = reader_of(
-        frame, tmp_path / "store", workers=0, size="keep", crop=(20, 10, 40, 30), fields={"objects": "xywh"}
-    )
+    frame, fields = columns, {"objects": "xywh"} if kind == "polars" else ["objects:xywh"]
+    if kind == "polars":
+        frame = pytest.importorskip(kind).DataFrame(columns)
+    elif kind == "dicts":
+        frame = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    reader = reader_of(frame, tmp_path / "store", workers=0, size="keep", crop=(20, 10, 40, 30), fields=fields)
     assert reader.classes == ("hen", "owl")
     assert [one["boxes"].tolist() for one in reader] == [[], [[0, 2, 3, 16, 0]], [[10, 10, 16, 15, 1]]]
     assert [one["id"].tolist() for one in reader] == [[], [9], [7]]

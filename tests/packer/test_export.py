@@ -457,7 +457,7 @@ def test_what_the_disk_refuses_is_one_line(tmp_path: Path) -> None:
     """A file that cannot be written ends the run with its name, and the progress that is shown; then the same command
     goes on, and writes no more than a dry run says. With too little room from the start, nothing is written."""
     store, progress = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)]), mock.Mock(spec=NoProgress)
-    with mock.patch("rawpack_packer.destination.folder.free_bytes", return_value=100):
+    with mock.patch("rawpack_packer.destination.folder.free_bytes", return_value=1000):
         for to in TARGETS:
             assert "free some space" in refusal(to, store, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -132,6 +132,21 @@ def test_wrong_names_are_refused(tmp_path: Path, array: str, message: str) -> No
 
 
 @here
+def test_files_of_robomimic_are_refused_by_name(tmp_path: Path) -> None:
+    """What is to be typed packs one demonstration."""
+    arrays = {
+        f"data__demo_{k}__{name}": v
+        for k in (0, 1)
+        for name, v in (("actions", np.ones((4, 7))), ("obs__eye", images(4)))
+    }
+    path = written(tmp_path / "set.hdf5", **arrays)
+    with pytest.raises(UsageError, match=r"robomimic, by its data/demo_0: .* --array (\S+) packs one") as refused:
+        open_source(path)
+    assert "what-is-not-read.md#hdf5" in str(refused.value)
+    assert np.array_equal(open_source(path, array="image=data/demo_1/obs/eye")[2].image, images(4)[2])
+
+
+@here
 def test_what_no_field_can_hold_is_left_out_and_named(tmp_path: Path) -> None:
     """Compound types, references, and names that no field can have."""
     path = written(tmp_path / "set.h5", x=images(3), pair=np.zeros(3, [("a", "u1")]), vectors=np.ones((3, 2)))

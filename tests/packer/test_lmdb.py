@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from rawpack import Reader
 from rawpack import pack as pack_store
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import Source, open_source
+from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.lmdb.look import entries
 from rawpack_packer.testing import SourceConformance
 
@@ -234,6 +236,52 @@ def test_a_database_that_kills_liblmdb_is_refused(tmp_path: Path, capfd: pytest.
     with pytest.raises(UsageError, match=r"crashes or hangs LMDB \(exit status -\d+\): it is damaged or truncated"):
         open_source(path.parent)
     assert capfd.readouterr() == ("", "")
+
+
+def put(data: bytearray, form: str, at: int, *values: int) -> None:
+    struct.pack_into("<" + form, data, at, *values)
+
+
+def node(data: bytearray, page: int, number: int) -> int:
+    """Where a node of a page is."""
+    return page * 4096 + int(struct.unpack_from("<H", data, page * 4096 + 16 + 2 * number)[0])
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda data, root, leaves: put(data, "I", 16, 1), "not an LMDB file of a 64-bit little-endian machine"),
+        (lambda data, root, leaves: [put(data, "H", at + 92, 4) for at in (0, 4096)], "several values for a key"),
+        (lambda data, root, leaves: [put(data, "Q", at + 120, 399) for at in (0, 4096)], "its header says 399"),
+        (lambda data, root, leaves: put(data, "HH", node(data, root, 0), root, 0), "cursor stack limit reached"),
+        (lambda data, root, leaves: put(data, "Q", leaves[0] * 4096, 1 << 40), "a page has the number of another one"),
+        (lambda data, root, leaves: put(data, "Q", leaves[1] * 4096, 77), r"page \d+ is missing, page 77 is in"),
+        (lambda data, root, leaves: put(data, "HH", leaves[0] * 4096 + 16, *(node(data, leaves[0], k) % 4096
+         for k in (1, 0))), "key b'0000' is not after b'0001'"),
+    ],
+)  # fmt: skip
+def test_damaged_databases_are_refused(
+    tmp_path: Path, harm: Callable[[bytearray, int, list[int]], object], message: str
+) -> None:
+    """By what the scan finds wrong in them: where liblmdb itself reads on, no sample is taken from elsewhere."""
+    path = write(tmp_path / "set", {b"%04d" % i: b"x" * 50 for i in range(400)}) / "data.mdb"
+    data = bytearray(path.read_bytes())
+    _, root = max(
+        struct.unpack_from("<Q", data, at + 144) + struct.unpack_from("<Q", data, at + 128) for at in (0, 4096)
+    )
+    count = (struct.unpack_from("<H", data, root * 4096 + 12)[0] - 16) // 2
+    leaves = [struct.unpack_from("<I", data, node(data, root, k))[0] for k in range(count)]
+    harm(data, root, leaves)
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=message):
+        open_source(path.parent)
+
+
+def test_a_database_that_changes_while_it_is_scanned_is_refused(tmp_path: Path) -> None:
+    image = jpeg(0, 8, 8)
+    path = write(tmp_path / "set", {b"%04d" % i: image for i in range(1000)}) / "data.mdb"
+    with pytest.raises(SourceChangedError, match="it was written to"):
+        open_source(path, progress=lambda _: os.utime(path, ns=(1, 1)))
 
 
 def test_a_database_that_this_process_has_open_is_read(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import errno
 import gzip
 import os
 import shutil
+import signal
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ import numpy as np
 import pytest
 from archived import tar, zipped
 from folders import files_of
+from forked import Forks
+from killed_child import killing
 from pictures import encoded, picture, save
 from running import Ran, pack, run_here
 from store_server import Server, limit_spools, serving
@@ -186,6 +190,32 @@ def test_what_is_no_whole_table_of_this_version_is_none(
     opens.clear()
     pack(sources / "photos", tmp_path / "store", *SMALL)
     assert opens == [str(sources / "photos")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL")
+@pytest.mark.parametrize(
+    ("event", "word", "name", "used"),
+    [
+        ("open", "table/columns.npy", "photos", False),
+        ("fsync", "table/columns.npy", "list.csv", False),
+        ("os.rename", "table/table.json.tmp", "photos.zip", False),
+        ("os.rename", ".rawpack/job.tmp", "photos", False),
+        ("os.rename", ".rawpack/shard-00000", "train-{0..1}.tar", True),
+    ],
+)
+def test_killed_while_the_table_is_written(
+    sources: Path, tmp_path: Path, opens: list[str], forks: Forks, event: str, word: str, name: str, used: bool
+) -> None:
+    """Where what had not been synced is torn: the next run scans again until the whole table is on the disk, and packs
+    what an undisturbed run does."""
+    store, command = tmp_path / "store", ("pack", *SMALL, sources / name)
+    pack(sources / name, tmp_path / "once", *SMALL)
+    killed = forks.command(*command, "--workers", 0, store, before=killing(event, word, store, torn=True))
+    assert killed.code == -signal.SIGKILL, killed
+    assert any((store / ".rawpack" / "table").iterdir()) == (event != "open")
+    opens.clear()
+    assert (quiet(*command, store).code, opens) == (0, [] if used else [str(sources / name)])
+    check_files(settled_files(store), settled_files(tmp_path / "once"))
 
 
 def test_a_disk_that_is_full_before_the_table_is_written(

@@ -24,6 +24,7 @@ from rawpack import Reader, UsageError
 from rawpack.errors import PackError
 from rawpack_packer.sources import SourceChangedError, open_source
 from rawpack_packer.sources.folder import is_split
+from rawpack_packer.sources.table.named_files import named_files
 
 SMALL = ("--size", "16", "--workers", 0)
 
@@ -154,6 +155,23 @@ def test_what_vanishes_during_the_scan(pets: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "stat", stat)
     with pytest.raises(SourceChangedError, match=f"{name}/? was removed while the source was scanned"):
         open_source(pets, "folder", skip_unreadable=True)
+
+
+def _grown(path: Path, meanwhile: bool) -> None:
+    assert meanwhile, "it was opened"
+    path.write_bytes(b"another")
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_file_that_changes_before_it_is_looked_through_or_meanwhile(tmp_path: Path, meanwhile: bool) -> None:
+    """What was found in an archive, a table or an index is not used with the bytes of another one."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(b"one")
+    files = named_files(path)
+    if not meanwhile:
+        path.write_bytes(b"another")
+    with pytest.raises(SourceChangedError, match="it had 3 bytes and has 7"), files.opened(0):
+        _grown(path, meanwhile)
 
 
 # ---------------------------------------------------------------------------------------------- skipped

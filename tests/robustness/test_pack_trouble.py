@@ -134,6 +134,21 @@ def test_a_disk_that_fills_up(
     assert settled(tmp_path / "store") == undisturbed(layout)
 
 
+@pytest.mark.parametrize("layout", ["", "gzip"])
+def test_hdf5_refused_at_any_byte(forks: Forks, tmp_path: Path, layout: str) -> None:
+    """The writer raises what the system said; HDF5 says nothing on stderr and takes no process with it."""
+    with (tmp_path / "probe").open("wb") as file:
+        files.reserve(file.fileno(), 0, 1 << 20)
+        if os.fstat(file.fileno()).st_blocks * 512 < 1 << 20:
+            pytest.skip("this file system promises no room")
+    path = str(tmp_path / "shard.h5")
+    ran = forks.run(
+        f"import hdf5_refused as h, pathlib\nprint(*h.refusals(pathlib.Path({path!r}), {layout!r}), sep='\\n')"
+    )
+    assert (ran.code, ran.err, len(ran.out.splitlines()) > 20) == (0, "", True), ran
+    assert set(ran.out.splitlines()) == {repr(OSError(errno.EFBIG, os.strerror(errno.EFBIG)))}
+
+
 @pytest.mark.parametrize(("layout", "workers"), [("hdf5-gzip", 0), ("lmdb", 1)])
 def test_a_limit_on_file_sizes(
     source: Path, undisturbed: Undisturbed, forks: Forks, tmp_path: Path, layout: str, workers: int

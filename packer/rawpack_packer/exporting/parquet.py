@@ -48,6 +48,7 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
     _FILE = "{split}-{number:05d}-of-{count:05d}.parquet"
     _SHARD_BYTES = 500_000_000
     _IMAGE_BYTES, _FIELD_BYTES = 40, 20
+    _OWN_BYTES, _OWN_FIELD_BYTES = 1500, 600
 
     def check(self) -> None:
         need("pyarrow", "parquet", opt.to("parquet"))

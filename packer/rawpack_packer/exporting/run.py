@@ -146,7 +146,7 @@ class Export:
             except DecodeError:
                 continue
             sizes.append(self.target.need_bytes(made))
-        return int(len(self.source) * float(np.mean(sizes or [self.target.need_bytes([])])))
+        return int(len(self.source) * float(np.mean(sizes or [self.target.need_bytes([])]))) + self.target.own_bytes()
 
     def run(self) -> Exported:
         began, run = time.monotonic(), self._options

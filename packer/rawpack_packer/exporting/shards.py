@@ -48,6 +48,10 @@ class ShardTarget(Target, Generic[Prepared]):
     """About what an image or mask takes in a shard in addition to its bytes."""
     _FIELD_BYTES: ClassVar[int]
     """About what another field takes; of several, about two are as large."""
+    _OWN_BYTES: ClassVar[int]
+    """About what a shard takes that has no sample."""
+    _OWN_FIELD_BYTES: ClassVar[int] = 0
+    """About what it takes for each field."""
 
     def __init__(self, source: Table, folder: Path, options: ExportOptions) -> None:
         super().__init__(source, folder, options)
@@ -75,6 +79,9 @@ class ShardTarget(Target, Generic[Prepared]):
     def need_bytes(self, sizes: Sequence[int]) -> int:
         others = len(self._source.info.fields) - len(self.suffixes) + 1
         return sum(sizes) + self._IMAGE_BYTES * len(self.suffixes) + self._FIELD_BYTES * min(others, 2)
+
+    def own_bytes(self) -> int:
+        return len(self._shards) * (self._OWN_BYTES + self._OWN_FIELD_BYTES * len(self._source.info.fields))
 
     def files(self, samples: int) -> int:
         return len(self._shards)

@@ -117,6 +117,10 @@ class Target(ABC):
     def need_bytes(self, sizes: Sequence[int]) -> int:
         """About how many bytes a sample takes on the disk. sizes: of its files."""
 
+    def own_bytes(self) -> int:
+        """About how many bytes files take besides their samples."""
+        return 0
+
     @abstractmethod
     def write(self, run: RunOptions) -> Written:
         """Write all missing files; end early if more samples are damaged than `run` allows. The folder and its WORK

@@ -59,6 +59,7 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
     _FILE = "{split}-{number:06d}.tar"
     _SHARD_BYTES = 1_000_000_000
     _IMAGE_BYTES, _FIELD_BYTES = 768, 1024
+    _OWN_BYTES = tarfile.RECORDSIZE
 
     def check(self) -> None:
         store = store_rows(self._source).stores[0]

@@ -33,7 +33,8 @@ from rawpack_packer.sources.dataset_look import (
     looked_at,
 )
 from rawpack_packer.sources.dataset_targets import by_category, of_annotations, target_kinds
-from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, Value, are_texts, as_array, as_text
+from rawpack_packer.sources.declared import by_name
+from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, Fields, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.stream import Spooled
 from rawpack_packer.sources.table.choose import IMAGE, LABEL, LABEL_KIND, Labels, refuse_one_hot
@@ -141,7 +142,7 @@ class DatasetRows:
 def open_dataset(
     dataset: Any,
     *,
-    fields: Mapping[str, Declared] | None = None,
+    fields: Fields | None = None,
     image: DeclaredImage | None = None,
     classes: Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
@@ -160,8 +161,9 @@ def open_dataset(
     were looked for. root: its name in messages. Raises UsageError for what is no dataset.
     """
     refuse_one_hot(label_column)
-    look, keys = looked_at(dataset, called_as(names, label_column), keys, root, fields or {}, progress)
-    look, declared, shown, notes = _with_columns(look, fields or {}, classes)
+    asked = by_name(fields or {})
+    look, keys = looked_at(dataset, called_as(names, label_column), keys, root, asked, progress)
+    look, declared, shown, notes = _with_columns(look, asked, classes)
     check_first(look.first, declared, look.root)
     images = look.images(image, colors, sized)
     kinds = {name: look.field(name, declared.get(name), images) for name in look.first if name != IMAGE}

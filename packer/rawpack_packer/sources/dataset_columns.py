@@ -3,7 +3,7 @@ column `objects` becomes boxes and a field for each other number."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.dataset_forms import ColumnDataset, Names, attribute
+from rawpack_packer.sources.dataset_targets import TARGETS
 from rawpack_packer.sources.declared import declared_kind
 from rawpack_packer.sources.fields import Declared, FieldKind
 from rawpack_packer.sources.inferred import inferred_kind
@@ -89,17 +90,31 @@ def typed_columns(
 def object_columns(
     dataset: Any, declared: Mapping[str, Declared], classes: Sequence[str] | None, root: str
 ) -> ObjectColumns | None:
-    """The fields of the objects of a dataset whose columns can be read by themselves; None where it has none. It is
-    taken out of a `ColumnDataset`. declared, classes: by the user. Raises UsageError."""
+    """The fields of the objects of a dataset whose columns can be read by themselves, or are in dicts in memory; None
+    where it has none. It is taken out of a `ColumnDataset`. declared, classes: by the user. Raises UsageError."""
     features, table = getattr(dataset, "features", None), dataset if isinstance(dataset, ColumnDataset) else None
-    names = table.columns if table is not None else features if isinstance(features, Mapping) else ()
-    column = next((name for name in names if _is_objects(dataset, features, name)), None)
+    dicts = type(dataset) in (list, tuple) and all(isinstance(sample, Mapping) for sample in dataset)
+    if table is not None:
+        names: Collection[str] = table.columns
+    elif dicts:
+        names = [name for name in next(iter(dataset), {}) if isinstance(name, str) and name not in TARGETS]
+    else:
+        names = features if isinstance(features, Mapping) else ()
+
+    def values(name: str, most: int | None = None) -> Any:
+        if table is not None:
+            return table.columns[name][:most]
+        return [sample.get(name) for sample in dataset[:most]] if dicts else dataset[name]
+
+    column = next((name for name in names if _is_objects(values, features, name)), None)
     kind = None if column is None or column not in declared else declared_kind(column, declared[column])
     if column is None or (kind is not None and not (isinstance(kind, FieldKind) and kind.boxes)):
         return None
     others = [name for name in names if name != column]
     lists = ObjectLists(column, root, lambda row: f"row {row}")
-    lists.add(_plain(value) for value in (dataset[column] if table is None else table.columns.pop(column)))
+    lists.add(map(_plain, values(column)))
+    if table is not None:
+        del table.columns[column]
     inner = None if classes or not isinstance(features, Mapping) else _inner(features[column])
     called = named_in(inner, CLASS_NAMES) if isinstance(inner, Mapping) else None
     of_features = None if called is None or inner is None else attribute(_inner(inner[called]), "names", (list, tuple))
@@ -110,16 +125,15 @@ def object_columns(
     return ObjectColumns(column, fields, columns, names_of_classes, objects.left_out)
 
 
-def _is_objects(dataset: Any, features: Any, name: str) -> bool:
-    """Whether a column holds objects, by its type, or by the first value that has any."""
+def _is_objects(values: Callable[[str, int], Any], features: Any, name: str) -> bool:
+    """Whether a column holds objects, by its type, or by the first value that has any. values: its first ones."""
     if isinstance(features, Mapping):
         inner: Any = _inner(features[name])
     else:
-        column = dataset.columns[name]
+        column = values(name, _TRIED_OBJECTS)
         if isinstance(column, np.ndarray) and column.dtype != object:
             return False
-        values = column[:_TRIED_OBJECTS]
-        inner = next((value for value in values if isinstance(value, Mapping | list) and len(value)), None)
+        inner = next((value for value in column if isinstance(value, Mapping | list) and len(value)), None)
         inner = inner[0] if isinstance(inner, list) else inner
     return isinstance(inner, Mapping) and named_in(map(str, inner), BOX_NAMES) is not None
 

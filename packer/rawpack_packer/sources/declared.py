@@ -7,7 +7,7 @@ or follows: "array:float32[4,4]". "per-box:int64[?]" is a value for each box.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -75,19 +75,24 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
     return FieldKind(plain_dtype(dtype), shape)
 
 
-def declared_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, DeclaredKind]:
-    """The declared kinds of fields, see `declared_kind`. Raises UsageError."""
+def by_name(fields: Fields) -> Mapping[str, Declared]:
+    """Declarations of fields by their names, however they are written. Raises UsageError."""
     if isinstance(fields, Mapping):
-        return {name: declared_kind(name, declared) for name, declared in fields.items()}
-    declared: dict[str, DeclaredKind] = {}
+        return fields
+    declared: dict[str, Declared] = {}
     for text in fields:
         name, colon, word = text.partition(":")
         if not colon or not name:
             raise UsageError(f"{opt.fields(repr(text))}: write NAME:DTYPE, such as score:float32 or boxes:xyxy")
         if name in declared:
             raise UsageError(f"{opt.fields(name)} is given twice")
-        declared[name] = declared_kind(name, word)
+        declared[name] = word
     return declared
+
+
+def declared_fields(fields: Fields) -> dict[str, DeclaredKind]:
+    """The declared kinds of fields, see `declared_kind`. Raises UsageError."""
+    return {name: declared_kind(name, declared) for name, declared in by_name(fields).items()}
 
 
 def plain_dtype(declared: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,8 @@ _OPENED = ("listing", "parquet")
 """Kinds whose classes, or those of the first rows, are known without their images; of archives, so are those of zip,
 which lists its members at its end: a tar, and shards of other kinds, would be read through."""
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
+_NAME = re.compile(r"[\w-]+")
+"""A text that may be a name and no caption, such as `PublicTest`."""
 
 
 class SplitColumnError(UsageError):
@@ -78,7 +81,8 @@ def refuse_split_column(source: Table, path: str | None, options: Mapping[str, A
 
 def split_column(source: Table, options: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     """The column of texts that are all names of splits, and these, with "" last where some are empty; None where there
-    is none, and where the user names the column. options: of the source."""
+    is none, and where the user names the column. Texts of several words or parts are names where one
+    occurs again. options: of the source."""
     if source.info.kind == "store" or not len(source):
         return None
     named = {*_named(options.get("fields")), *_named(options.get("columns")), *source.exported}
@@ -95,14 +99,16 @@ def split_column(source: Table, options: Mapping[str, Any]) -> tuple[str, list[s
             continue  # it is rejected where it is packed
         if not isinstance(column, Texts):
             continue
-        splits = dict[str, None]()
+        splits = Counter[str]()
         for i in range(len(column)):
             value = column.value(i)
             if value and value not in splits and (len(splits) == _MOST_SPLITS or not _names_split(value)):
                 break
-            splits[value] = None
+            splits[value] += 1
         else:
-            if len([*filter(None, splits)]) > 1:
+            names = [*filter(None, splits)]
+            # A few captions, which differ, may all have such a word, as that of a train.
+            if len(names) > 1 and (all(map(_NAME.fullmatch, names)) or any(splits[value] > 1 for value in names)):
                 return name, sorted(splits, key=lambda value: (not value, split_order(value)))
     return None
 

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     import h5py
 
 T = TypeVar("T")
-_GROUPS = "see docs/how-to/what-is-not-read.md#hdf5 for a group of each sample"
+_BY_CLASS = "docs/how-to/what-is-not-read.md#hdf5"
+_GROUPS = f"see {_BY_CLASS} for a group of each sample"
 _BLOCK_BYTES = 8 << 20
 _BLOCK_ROWS = 4096
 _VLEN_ROWS = 32
@@ -185,8 +186,13 @@ def _data_sets(look: LookAt, at: ArraysAt, wanted: ArrayOptions) -> dict[str, Da
 
 def _choose(look: LookAt, sets: Mapping[str, DataSet], wanted: ArrayOptions, where: str) -> ChosenColumns:
     """Which data set is what. Raises UsageError where the user has to name something."""
-    if wanted.columns.image is None and any(name.startswith("data/demo_") for name in sets):
-        raise UsageError(f"{where} is a file of robomimic, by its data/demo_0: rawpack does not read these yet")
+    demos = [name for name in sets if name.startswith("data/demo_")]
+    if demos and not wanted.names_image and wanted.columns.image is None:
+        name = next((name for name in demos if sets[name].is_image), f"{demos[0].rpartition('/')[0]}/NAME")
+        raise UsageError(
+            f"{where} is a file of robomimic, by its {'/'.join(demos[0].split('/')[:2])}: rawpack does not read these "
+            f"yet. {opt.array(f'image={plain(name)}')} packs one demonstration; for all, see {_BY_CLASS} for a class"
+        )
     no_image = " that can be told by their shape, (N, H, W, C) or (N, H, W). Name them, "
     habits = Habits(
         lone_label=True,
