@@ -98,13 +98,18 @@ def test_paths_that_are_nearly_right(photos: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_only_training_reads_in_random_order(photos: Path, tmp_path: Path) -> None:
-    """After a hold-out, the line to read `train` shuffles, and that of `val` does not."""
+    """The line to read `train`, or COCO's `train2017`, shuffles, and that of `val` does not."""
     ran = run_here("pack", "-s", 16, "-j", 0, "--holdout", "val=1", photos, tmp_path / "drawn")
     assert "rawpack: drew 4 samples for train, 2 for val\n" in ran.err
     assert 'drawn/train").batches(4, shuffle=True)' in ran.out
     assert 'drawn/val").batches(2)' in ran.out
     lines = [f'  rawpack.Reader("{tmp_path}/drawn", split="{name}")' for name in ("train", "val")]
     assert ran.out.endswith("\n".join(["Read a split by its name:", *lines, ""]))
+    for name in ("train2017", "val2017"):
+        shutil.copytree(photos, tmp_path / "given" / name)
+    ran = run_here("pack", "-s", 16, "-j", 0, "--splits", "train2017,val2017", tmp_path / "given", tmp_path / "stores")
+    assert 'stores/train2017").batches(6, shuffle=True)' in ran.out
+    assert 'stores/val2017").batches(6)' in ran.out
 
 
 def test_color_is_for_terminals(photos: Path, tmp_path: Path) -> None:
