@@ -57,6 +57,7 @@ def test_help_fits_a_terminal(name: str) -> None:
         (["pack", "-j", "two", "a", "b"], "rawpack: --workers 'two': must be a whole number, 0 or more. Try"),
         (["pack", "a", "b", "--size"], "rawpack: --size needs a value. Try"),
         (["pack", *"abcd"], "and nothing more: c, d; did the shell expand a pattern? Quote it, as in"),
+        (["pack", "a.mp4", "b.mp4", "c"], "and nothing more: c; did the shell expand a pattern? Quote it, as in"),
         (["pack", "--columns", "a", ".", "../b"], "takes no option --columns: it belongs to lerobot, litdata, mds,"),
         (["relabel", "a"], "--from is missing: relabel needs STORE and --from FILE. Try"),
         (["pack", "a/x/1.jpg", "a/x/2.PNG", "b"], "pack takes a folder, not its image files: `rawpack pack a/x b`"),
