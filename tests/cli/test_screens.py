@@ -83,6 +83,7 @@ def test_paths_that_are_nearly_right(photos: Path, tmp_path: Path, monkeypatch: 
         ("my photos", "out"): "my photos is a path, not a command; did you mean `rawpack pack 'my photos' out`?",
         ("pack", "my", "photos", "out"): "a path with blanks needs quotes: `rawpack pack 'my photos' out`",
         ("pack", "my photos/class 0/*.png", "out"): "is a pattern of image files: name their folder instead, ",
+        ("pack", "--field", "boxes", "my photos", "out"): "rawpack: --field boxes: of a folder of images, --images",
         ("pack", "my photos", "$HOME/out"): "$HOME/out: no shell replaced $HOME, and there is no such folder",
         ("plan", "-q", "store"): "store is a store already: `rawpack bench store` measures how fast it is read",
         ("pack", "new", "photos"): "did you swap SRC and DST? Try `rawpack pack photos new`",
