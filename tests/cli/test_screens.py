@@ -57,6 +57,7 @@ def test_help_fits_a_terminal(name: str) -> None:
         (["pack", "-j", "two", "a", "b"], "rawpack: --workers 'two': must be a whole number, 0 or more. Try"),
         (["pack", "a", "b", "--size"], "rawpack: --size needs a value. Try"),
         (["pack", *"abcd"], "and nothing more: c, d; did the shell expand a pattern? Quote it, as in"),
+        (["pack", "a.mp4", "b.mp4", "c"], "and nothing more: c; did the shell expand a pattern? Quote it, as in"),
         (["pack", "--columns", "a", ".", "../b"], "takes no option --columns: it belongs to lerobot, litdata, mds,"),
         (["relabel", "a"], "--from is missing: relabel needs STORE and --from FILE. Try"),
         (["pack", "a/x/1.jpg", "a/x/2.PNG", "b"], "pack takes a folder, not its image files: `rawpack pack a/x b`"),
@@ -82,6 +83,7 @@ def test_paths_that_are_nearly_right(photos: Path, tmp_path: Path, monkeypatch: 
         ("my photos", "out"): "my photos is a path, not a command; did you mean `rawpack pack 'my photos' out`?",
         ("pack", "my", "photos", "out"): "a path with blanks needs quotes: `rawpack pack 'my photos' out`",
         ("pack", "my photos/class 0/*.png", "out"): "is a pattern of image files: name their folder instead, ",
+        ("pack", "--field", "boxes", "my photos", "out"): "rawpack: --field boxes: of a folder of images, --images",
         ("pack", "my photos", "$HOME/out"): "$HOME/out: no shell replaced $HOME, and there is no such folder",
         ("plan", "-q", "store"): "store is a store already: `rawpack bench store` measures how fast it is read",
         ("pack", "new", "photos"): "did you swap SRC and DST? Try `rawpack pack photos new`",
@@ -98,13 +100,18 @@ def test_paths_that_are_nearly_right(photos: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_only_training_reads_in_random_order(photos: Path, tmp_path: Path) -> None:
-    """After a hold-out, the line to read `train` shuffles, and that of `val` does not."""
+    """The line to read `train`, or COCO's `train2017`, shuffles, and that of `val` does not."""
     ran = run_here("pack", "-s", 16, "-j", 0, "--holdout", "val=1", photos, tmp_path / "drawn")
     assert "rawpack: drew 4 samples for train, 2 for val\n" in ran.err
     assert 'drawn/train").batches(4, shuffle=True)' in ran.out
     assert 'drawn/val").batches(2)' in ran.out
     lines = [f'  rawpack.Reader("{tmp_path}/drawn", split="{name}")' for name in ("train", "val")]
     assert ran.out.endswith("\n".join(["Read a split by its name:", *lines, ""]))
+    for name in ("train2017", "val2017"):
+        shutil.copytree(photos, tmp_path / "given" / name)
+    ran = run_here("pack", "-s", 16, "-j", 0, "--splits", "train2017,val2017", tmp_path / "given", tmp_path / "stores")
+    assert 'stores/train2017").batches(6, shuffle=True)' in ran.out
+    assert 'stores/val2017").batches(6)' in ran.out
 
 
 def test_color_is_for_terminals(photos: Path, tmp_path: Path) -> None:

@@ -43,6 +43,12 @@ STOPS: dict[str, tuple[Files, str, str]] = {
         "COCO's JSON annotations/captions_val2017.json",
         "captions",
     ),
+    "COCO's captions in two splits": (
+        images("train2017/0.jpg", "val2017/0.jpg")
+        | {f"annotations/captions_{name}2017.json": json.dumps(CAPTIONS) for name in ("train", "val")},
+        "captions_val2017.json, and packing the folder would ignore them",
+        "captions",
+    ),
     "a CSV of paths": (
         images("0.jpg", "1.jpg") | {"labels.csv": "path,label\n0.jpg,cat\n1.jpg,dog\n"},
         "contains the table labels.csv next to its images",

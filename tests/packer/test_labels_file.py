@@ -132,7 +132,7 @@ def test_what_has_no_counterpart_is_counted_and_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,breed\n9,pug\n", r"has no label for 0\.png, and for no other image: it names images as 9"),
+        ("id,breed\n9,pug\n", r"has a label for none of the images, such as 0\.png: it names them as 9"),
         ("id,a,b\n0,x,y\n", "has the columns a, b besides id, which names images: .* --label-column a"),
         ("id,breed\n0,pug\n0,cat\n", "has two labels for 0: give each image one"),
         ("id,score\n0,0.5\n1,0.7\n", "column score contains no classes"),

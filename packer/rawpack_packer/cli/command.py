@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import click
@@ -239,7 +240,10 @@ def in_our_words(error: click.ClickException) -> str:
             if meant := _paths_meant(ctx, extra):
                 return meant
             takes = f"{ctx.info_name} takes {arguments(ctx.command, ctx) or 'no argument'}, and nothing more"
-            several = "; did the shell expand a pattern? Quote it, as in '*.tar'" if len(extra) > 1 else ""
+            names = [one.name or "" for one in ctx.command.params if isinstance(one, click.Argument)]
+            ends = {Path(str(ctx.params.get(name))).suffix for name in names}
+            alike = len(names) > 1 and len(ends) == 1 and ends != {""}
+            several = "; did the shell expand a pattern? Quote it, as in '*.tar'" if len(extra) > 1 or alike else ""
             return f"{takes}: {text.listed(extra, _SHOWN)}{several}"
     return error.format_message()
 

@@ -318,7 +318,7 @@ class Splits:
         for name, job in self.jobs.items():
             job.run_options = replace(self._how, restart=False)
             begins(name, job)
-            yield name, replace(job.run(), shuffle=name == draws.TRAIN)
+            yield name, replace(job.run(), shuffle=name.lower().startswith(draws.TRAIN))
         # What the splits shared.
         if destinations.has_only_spool(self.destination):
             shutil.rmtree(self.destination / WORK)

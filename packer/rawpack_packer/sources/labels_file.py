@@ -177,7 +177,7 @@ def _by_name(names: Sequence[str], labels: Labels, found: Rows, keys: Sequence[s
     """names, labels: of each row. found: the row of each image, or -1. Raises UsageError."""
     if not (found >= 0).any():
         raise UsageError(
-            f"{shown} has no label for {plain(keys[0])}, and for no other image: it names images as "
+            f"{shown} has a label for none of the images, such as {plain(keys[0])}: it names them as "
             f"{plain(names[0])}; give their labels, or pack the folder of these alone"
         )
     rows, images = np.unique(found, return_counts=True)

@@ -75,9 +75,9 @@ def with_partners(table: Table, images: Folders, fields: Fields, scan: Callable[
     for name, word in roles.items():
         if name not in folders or word not in PIXEL_WORDS:
             raise UsageError(
-                f"{opt.fields(f'{name}:{word}')}: of a folder of images, {opt.images('NAME=FOLDER')} names folders of "
-                f"further images, and {opt.fields('NAME:mask')} says which of them contain masks (NAME:flow and "
-                "NAME:disparity, which contain distances in pixels)"
+                f"{opt.fields(name + (word and f':{word}'))}: of a folder of images, {opt.images('NAME=FOLDER')} names "
+                f"folders of further images, and {opt.fields('NAME:mask')} says which of them contain masks (NAME:flow "
+                "and NAME:disparity, which contain distances in pixels)"
             )
     kinds, columns, alone, problems = dict[str, FieldKind](), dict[str, Files](), 0, list[str]()
     table, beside = _without(table, {name: text for name, text in folders.items() if "*" in text})

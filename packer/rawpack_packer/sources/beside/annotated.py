@@ -229,7 +229,8 @@ def _refuse_coco(seen: Seen) -> None:
         which = f" of {plain(text_of(commands[0][0]))}" if len(names) > 1 else ""
         cure = f"{commands[0][1]} packs images with their {'boxes' if with_boxes else 'captions'}{which}"
     what = f"COCO's JSON{' files' * (len(names) > 1)} {listed([*map(text_of, names)], _MOST_SHOWN)}"
-    raise seen.error(what, seen.unpacked(cure))
+    lost = f"packing the folder would ignore {'them' if len(names) > 1 else 'it'}"
+    raise seen.error(what, seen.unpacked(cure), lost)
 
 
 def _coco_command(seen: Seen, file: bytes) -> str:
