@@ -154,6 +154,22 @@ def test_what_does_not_fit_is_refused_and_named(tmp_path: Path) -> None:
     assert files_of(tmp_path) == before
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_masks_of_one_size_join_those_of_many(tmp_path: Path, count: int) -> None:
+    """Images and masks of one size are appended to a store whose sizes differ."""
+
+    def samples(*sizes: int) -> list[dict[str, Any]]:
+        return [{"image": picture(n, n, n), "mask": np.full((n, n, 1), n, np.uint8)} for n in sizes]
+
+    keep: dict[str, Any] = {"fields": {"mask": "mask"}, "workers": 0}
+    rawpack_packer.pack(samples(14, 16), tmp_path / "store", size="keep", **keep)
+    more = samples(*[18] * count)
+    rawpack_packer.append(more, tmp_path / "store", keys=[f"new{i}" for i in range(count)], **keep)
+    masks = [sample["mask"] for sample in Reader(tmp_path / "store")]
+    assert [mask.shape for mask in masks] == [(n, n, 1) for n in (14, 16, *[18] * count)]
+    assert all((mask == len(mask)).all() for mask in masks)
+
+
 def test_keys_that_exist_are_named_and_can_be_skipped(tmp_path: Path) -> None:
     """A folder that has grown: the first ten of what is there are named; --skip-existing packs what is new, and once
     more has nothing to do. A file that was changed since is told, one that was rejected is tried again then."""

@@ -189,10 +189,16 @@ def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Table)
 
 
 def _takes(was: Field | None, now: Field | None) -> bool:
-    """Whether fields are equal, or one for images of any size takes those of a source whose images have one size."""
+    """Whether fields are equal, or one for images or masks of any size takes those of a source that have one size."""
     if was == now:
         return True
-    if was is None or now is None or was.kind != "image" or was.uniform or len(was.shape) != len(now.shape):
+    if (
+        was is None
+        or now is None
+        or was.kind not in ("image", "mask")
+        or was.uniform
+        or len(was.shape) != len(now.shape)
+    ):
         return False
     return msgspec.structs.replace(now, shape=(None, None, *now.shape[2:])) == was
 
