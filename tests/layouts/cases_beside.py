@@ -77,6 +77,33 @@ CASES = {
             "images/val_0.JPEG",
             {"val_annotations.txt": "val_0.JPEG\tn01\t0\t0\t1\t1\n"},
         ),
+        *(
+            photos(
+                f"only {of}, with YOLO's labels around",
+                "images/train/{0,1}.jpg",
+                texts(BOX, "labels/train/{0,1}.txt"),
+                of=f"photos/{of}",
+            )
+            for of in ("images", "images/train")
+        ),
+        photos(
+            "only JPEGImages, with VOC's boxes around",
+            "JPEGImages/{0,1}.jpg",
+            texts(VOC, "Annotations/{0,1}.xml"),
+            of="photos/JPEGImages",
+        ),
+        photos(
+            "only val2017, with COCO's JSON around",
+            "val2017/{0,1}.jpg",
+            {"annotations/instances_val2017.json": coco("0.jpg", "1.jpg")},
+            of="photos/val2017",
+        ),
+        photos(
+            "only classes, with captions around",
+            "images/{cat,dog}/0.jpg",
+            texts("a pet", "captions/{cat,dog}/0.txt"),
+            of="photos/images",
+        ),
         photos("COCO's JSON beside", _TWO, {"_annotations.coco.json": coco("0.jpg", "1.jpg")}),
         photos("masks/ beside images/", "images/{0,1}.jpg", "masks/{0,1}.png"),
         photos("each mask beside its image, of another suffix", "{0,1}.jpg", "{0,1}.png"),

@@ -8,7 +8,9 @@ That is so for
   the images;
 - COCO's JSON anywhere; and where there are no class folders, any other .json or .xml that names an image, and a .txt
   that lists images with labels;
-- a folder such as `masks` or `trainannot`, whose images are named as those of a folder next to it: it is no class.
+- a folder such as `masks` or `trainannot`, whose images are named as those of a folder next to it: it is no class;
+- files named as the images in a folder next to the source, or in that of its name next to the container that it is
+  in, as `labels/train` is for `images/train`; and COCO's JSON next to the source that lists its images.
 
 A command that is printed packs what it says as it is typed, or fails; it loses no labels that the folders give without
 saying so. Where the columns of a table are not clear, none is printed.
@@ -132,6 +134,8 @@ def refuse_annotations(path: str | os.PathLike[str], scan: FolderScan, table: Ta
         )
     lost = len(seen.lines)
     refuse_twins(seen, part)
+    if not seen.in_archive and not is_url(path):
+        _refuse_around(seen, part)
     masks = {name: _first_files(part, name) for name in classes if MASKS.fullmatch(name)}
     _refuse_masks(seen, masks, {_top(folder) for folder in filled})
     _refuse_look_alikes(seen, part)
@@ -324,6 +328,43 @@ def _refuse_apart(seen: Seen) -> None:
         what = f"{suffix} files that are named as the images in {plain(beside) or 'the folder'}, such as "
         what += plain(text_of(folder + names[0]))
         raise seen.error(what, seen.unpacked(cure), "packing the folder would ignore them")
+
+
+def _refuse_around(seen: Seen, part: FolderFiles) -> None:
+    """Raise AnnotatedError where what describes the images is not in the folder, but next to it."""
+    folder = Listing(os.path.abspath(seen.path))  # noqa: PTH100 - a link keeps the folders that its path names
+    images = [part.key(i) for i in range(min(_FEW, len(part)))]
+    for inner in (folder, folder.above) if is_container(folder.above.path.name) else (folder,):
+        siblings = [name for name, is_dir in inner.above.names.items() if is_dir and name != inner.path.name]
+        for sibling in siblings[:_MOST_TRIED]:
+            place = Path(sibling, folder.path.relative_to(inner.path))
+            for suffix in (".txt", ".xml", ".json"):
+                files = [(place / image).with_suffix(suffix) for image in images]
+                if not all((inner.above.path / file).is_file() for file in files):
+                    continue
+                if (inner.above.path / place / images[0]).exists():  # a copy of the images, with what describes them
+                    continue
+                head = (inner.above / os.fspath(files[0])).head
+                if _format_of(suffix, head) or not (seen.labeled or is_of_camera(head)):
+                    cure = f"{command(_written(seen, inner.above.path))} packs the images with them"
+                    raise _around_error(seen, inner.above.path / files[0], "is named as an image", "such files", cure)
+    if not seen.labeled and sum(folder.above.names.values()) <= _MOST_LISTS:  # each of which is listed
+        file, _ = coco_splits(folder.above).get(folder.path.name, (None, None))
+        if file is not None:
+            cure = f"{command(_written(seen, file))} packs images with their boxes"
+            raise _around_error(seen, file, "lists the images", "it", cure)
+
+
+def _around_error(seen: Seen, file: Path, does: str, lost: str, cure: str) -> AnnotatedError:
+    return AnnotatedError(
+        f"{plain(_written(seen, file))} {does} in {plain(seen.path)}, and packing this folder alone would ignore "
+        f"{lost}: {cure}; {opt.kind(seen.kind)} packs the images alone"
+    )
+
+
+def _written(seen: Seen, path: Path) -> str:
+    """A path near the source, as the user wrote that one."""
+    return os.path.normpath(Path(seen.path, os.path.relpath(path, os.path.abspath(seen.path))))  # noqa: PTH100
 
 
 def _refuse_singles(seen: Seen) -> None:
