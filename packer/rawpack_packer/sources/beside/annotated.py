@@ -349,8 +349,8 @@ def _refuse_around(seen: Seen, part: FolderFiles) -> None:
                     cure = f"{command(_written(seen, inner.above.path))} packs the images with them"
                     raise _around_error(seen, inner.above.path / files[0], "is named as an image", "such files", cure)
     if not seen.labeled and sum(folder.above.names.values()) <= _MOST_LISTS:  # each of which is listed
-        file, _ = coco_splits(folder.above).get(folder.path.name, (None, None))
-        if file is not None:
+        file, images_of = coco_splits(folder.above).get(folder.path.name, (None, None))
+        if file is not None and images_of == folder.path:
             cure = f"{command(_written(seen, file))} packs images with their boxes"
             raise _around_error(seen, file, "lists the images", "it", cure)
 
