@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from rawpack.errors import UsageError
 from rawpack.former import reader_now
-from rawpack.remote.url import is_url, local_path, share_options, shown
+from rawpack.remote.url import is_url, share_options, shown
 from rawpack.system.user import expanded, suggests
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.folder import THEN_COPY, one_store, store_folder, store_folders
@@ -105,7 +105,7 @@ def pack_job(
     if url is not None:
         from rawpack_packer.job import upload
     if url is None:
-        place = local_path(destination)
+        place = destinations.local_folder(destination, "")  # it is no URL
         destinations.check(place, opening.paths_of(source))
     else:
         place, target = upload.scratch_of(url, tmp), upload.RemoteFolder(url, storage_options or {})

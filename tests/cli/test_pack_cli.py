@@ -112,6 +112,15 @@ def test_a_store_cannot_be_called_an_archive(few: Path, tmp_path: Path, name: st
     assert ("would be a folder, and has the name of an archive: name it without ." in ran.err) == told
 
 
+def test_a_variable_that_is_not_set_is_no_destination(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    ran = here("--size", 8, few, "")
+    assert (ran.code, "the destination is an empty text" in ran.err, [*Path().iterdir()]) == (2, True, []), ran
+
+
 def test_json_is_for_programs_and_quiet_says_nothing(few: Path, tmp_path: Path) -> None:
     """--json prints one JSON object on stdout and nothing else; --quiet nothing but errors."""
     ran = here("--json", *SHARD, few, tmp_path / "store")

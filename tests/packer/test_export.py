@@ -282,11 +282,12 @@ def test_tables_have_types_and_row_groups_and_leave_files_uncompressed(everythin
 
 @pytest.mark.parametrize("labels", [[0, -1, 1, -1], [-1] * 4])
 @pytest.mark.parametrize(
-    ("to", "classes"), [("webdataset", ["z", "b", "never"]), ("webdataset", None), ("parquet", ["z", "b", "never"])]
+    ("to", "classes"),
+    [("webdataset", None), *((to, ["z", "b ", "never"]) for to in ("webdataset", "parquet", "files"))],
 )
 def test_labels_and_classes_come_back(tmp_path: Path, to: str, labels: list[int], classes: list[str] | None) -> None:
     """A store, its export, and the store that is packed from it have the same keys, labels, names of classes and files,
-    also where samples have none, or no sample has one. A class without samples stays."""
+    also where samples have none, or no sample has one. A class without samples stays, and so does a blank in a name."""
     images = [encoded(picture(20, 30, i), "JPEG") for i in range(4)]
     given = [{"image": image, "label": label} for image, label in zip(images, labels, strict=True)]
     store = packed(tmp_path / "store", given, keys=[f"{i}.jpg" for i in range(4)], classes=classes, **KEEP)

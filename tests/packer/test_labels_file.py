@@ -109,6 +109,8 @@ def test_the_file_may_be_in_the_source(kind: str, tmp_path: Path, monkeypatch: p
         assert labels_of(open_source(f"{packed}/train", labels_file=f"{packed}/labels.csv")) == LABELS
     Path("labels.csv").write_text(FILES["by stem.csv"].replace("ant", "bee"))
     assert labels_of(open_source(packed, labels_file="labels.csv"))["train/sub/3.png"] == "bee"
+    with pytest.raises(UsageError, match=r"there is no file of labels lables\.csv; did you mean labels\.csv\?"):
+        open_source(packed, labels_file="lables.csv")
 
 
 def test_what_has_no_counterpart_is_counted_and_said(tmp_path: Path) -> None:

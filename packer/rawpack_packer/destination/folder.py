@@ -251,7 +251,9 @@ def _existing(path: Path) -> Path:
 
 
 def local_folder(path: str | os.PathLike[str], cure: str) -> Path:
-    """The folder that a path or a file:// URL names. Raises UsageError, with the cure, for any other URL."""
+    """The folder that a path or a file:// URL names. Raises UsageError, with the cure, for another URL or ""."""
+    if not os.fspath(path):  # as of a variable of the shell that is not set
+        raise UsageError("the destination is an empty text: name a folder, or . for the current one")
     if is_url(path):
         raise UsageError(f"{shown(str(path))} is a URL: {cure}")
     return local_path(path)

@@ -234,8 +234,8 @@ class Summary(Shown):
         rows += _problems(self)
         if self.bytes_in:
             files = "video files" if self.info.noun == "frame" else "source files"
-            if self.info.kind == "dataset":  # which made images, of whatever files
-                files = "the dataset's images"
+            # Of a store, of its samples that are packed; a dataset made images, of whatever files.
+            files = {"dataset": "the dataset's images", "store": "the store's samples"}.get(self.info.kind, files)
             ratio = text.times(manifest.store_bytes / self.bytes_in).replace("as much", "as much as")
             rows.append(("bytes", f"{size}, {ratio} the {text.size(self.bytes_in)} of {files}"))
         rows += [("time", _time(self)), ("stored in", f"{path}: {amount}")]

@@ -32,7 +32,7 @@ from rawpack_packer.sources.listing.lines import READERS, BadListingError, Listi
 from rawpack_packer.sources.table.choose import LABEL, Labels, number_labels
 from rawpack_packer.sources.table.columns import Column, Rows, texts_of
 from rawpack_packer.sources.table.named_files import natural
-from rawpack_packer.text import composed, count, lines_in, listed, plain
+from rawpack_packer.text import composed, count, lines_in, listed, near_path, plain
 
 _TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 _ILSVRC_IDS = Path(__file__).with_name("ilsvrc2012.txt")
@@ -88,6 +88,8 @@ def read_labels(
         return table or _by_text(data.decode("utf-8-sig"), keys, top, shown)
     except (tarfile.TarError, EOFError, UnicodeDecodeError) as error:
         raise UsageError(f"{shown} cannot be read as labels: {error}") from error
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file of labels {shown}{near_path(str(where))}") from error
     except OSError as error:
         raise UsageError(f"{shown} cannot be read: {reason_of(error)}; check the path of the labels") from error
 

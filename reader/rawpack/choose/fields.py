@@ -57,7 +57,7 @@ def choose_fields(
         if field.in_shards and not (field.uniform or transformed or name in encoded):
             alone = sum(one.kind == "image" for one in library.fields.values()) == 1
             raise UsageError(
-                f"the samples of {name!r} have different sizes, so they cannot form a batch: pass "
+                f"the samples of {name!r} may have different sizes, so they cannot form a batch: pass "
                 f"image_size={224 if alone else {name: 224}} (resize and center-crop in the workers) or (height, "
                 "width), or a transform= that makes one size; or leave the field out with fields=, or pack with --size"
             )

@@ -244,7 +244,8 @@ def _labels(shards: Shards, classes: Classes | None) -> Labels | None:
             f"first image is {image}. A label and its image have one name up to the first dot, and follow one another: "
             "write the shard again so"
         )
-    every = number_labels(values, classes, where=where, row_name=lambda i: plain(shards.key(i)))
+    known = None if shards.files.remotes else exported_beside(shards.files.paths[0]).classes
+    every = number_labels(values, classes, where=where, known=known, row_name=lambda i: plain(shards.key(i)))
     numbers = every.numbers[shards.rows]
     path = Path(shards.files.paths[0]).with_name(_CLASSES)
     is_named = every.names is not None or shards.files.remotes or not path.is_file()

@@ -340,9 +340,9 @@ def _refuse_around(seen: Seen, part: FolderFiles) -> None:
             place = Path(sibling, folder.path.relative_to(inner.path))
             for suffix in (".txt", ".xml", ".json"):
                 files = [(place / image).with_suffix(suffix) for image in images]
-                if not all((inner.above.path / file).is_file() for file in files):
+                if not all((inner.above / os.fspath(file)).is_file for file in files):
                     continue
-                if (inner.above.path / place / images[0]).exists():  # a copy of the images, with what describes them
+                if inner.above.holds(os.fspath(place / images[0])):  # a copy of the images, with what describes them
                     continue
                 head = (inner.above / os.fspath(files[0])).head
                 if _format_of(suffix, head) or not (seen.labeled or is_of_camera(head)):

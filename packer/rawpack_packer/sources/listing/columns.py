@@ -38,7 +38,7 @@ from rawpack_packer.sources.listing.lines import (
     shown,
 )
 from rawpack_packer.sources.numbers import is_far
-from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, as_class, number_labels
+from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, as_class, classes_of, number_labels
 from rawpack_packer.sources.table.columns import (
     Column,
     Numbers,
@@ -196,7 +196,7 @@ class RawColumn:
         column, place, notes = self, self.place, tuple[str, ...]()
         faults: Mapping[int, str] = {}
         if declared is None and place.unit != "row":
-            column, notes = self._cleaned()
+            column, notes = self._cleaned(() if classes is None else classes_of(classes))
         # -1 is for no class, beside names too.
         if declared is None and (isinstance(column.first(-1), str) or column.first() is None):
             names = dict[Any, Any]()  # one object for each name
@@ -213,12 +213,12 @@ class RawColumn:
             raise BadListingError(str(error)) from error
         return LABEL_KIND, Numbers(labels.numbers, faults), replace(labels, notes=notes, faults=faults)
 
-    def _cleaned(self) -> tuple[RawColumn, tuple[str, ...]]:
-        """The labels of a text file, see `as_class`; and a line for each class that has several spellings, which differ
-        in blanks around them."""
-        spelled, blocks = dict[str, set[str]](), list[bytes]()
+    def _cleaned(self, classes: Sequence[str]) -> tuple[RawColumn, tuple[str, ...]]:
+        """The labels of a text file, see `as_class`, but for names of classes; and a line for each class that has
+        several spellings, which differ in blanks around them."""
+        spelled, blocks, kept = dict[str, set[str]](), list[bytes](), {*classes}
         for block in self:
-            names = [as_class(value) if isinstance(value, str) else value for value in block]
+            names = [as_class(one) if isinstance(one, str) and one not in kept else one for one in block]
             for name, text in zip(names, block, strict=True):
                 if isinstance(text, str) and name:
                     spelled.setdefault(name, set()).add(text)

@@ -597,7 +597,7 @@ def _no_path(where: str, names: Sequence[str]) -> str:
     if not names:
         return f"{where} is empty: a listing has a path in each line"
     cure = "is the line of names missing? Write one, such as path,label. Or name the column of paths: "
-    cure += opt.path_column("COLUMN")
+    cure += f"{opt.path_column('COLUMN')}, or, if it lacks the extension, {opt.path_column(repr('{COLUMN}.jpg'))}"
     if (image := next((name for name in names if name in ("image", "img", "images")), None)) is not None:
         cure = f"if {image!r} has the paths, add {opt.path_column(image)}"
     wanted = f"{', '.join(PATH_NAMES[:-1])} or {PATH_NAMES[-1]}"
