@@ -8,16 +8,20 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from folders import settled, states_of
 from forked import COMMAND, Fork, Forks
 from pictures import linked
 from running import FORMATS, Undisturbed, pack, run_here, undisturbed_runs
+
+import rawpack_packer
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc"),
@@ -112,6 +116,28 @@ def holds(worker: psutil.Process, lock: Path) -> bool:
         return str(lock) in {file.path for file in worker.open_files()}
     except psutil.Error:
         return False
+
+
+def test_ctrl_c_while_any_file_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends packing as elsewhere. Nothing is closed twice: that would fail, or close the file of another thread."""
+    close, left = os.close, 0
+
+    def closing(descriptor: int) -> None:
+        nonlocal left
+        close(descriptor)
+        left -= sys._getframe(1).f_globals["__name__"] != "shutil"  # which itself closes a folder twice
+        if not left:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "close", closing)
+    for at in count(1):
+        left = at
+        try:
+            rawpack_packer.pack(np.zeros((2, 8, 8, 3), np.uint8), tmp_path / f"{at}", workers=0, size="keep")
+        except KeyboardInterrupt:
+            continue
+        break
+    assert at > 50
 
 
 def test_no_run_begins_beside_the_workers_of_a_killed_one(

@@ -62,12 +62,12 @@ def create(
                 break
             except FileExistsError:
                 _remove_file(folder, path)
-    return _as_file(descriptor, mode, buffering)
+    return _as_file(path, descriptor, mode, buffering)
 
 
 def reopen(path: Path, mode: str = "rb", *, below: Path | None = None, of_any_user: bool = False) -> IO[Any]:
     """Open a file that this run, or an earlier one, made: see `descriptor_of`. Only mode "ab" makes a missing one."""
-    return _as_file(descriptor_of(path, _FLAGS[mode], below=below, of_any_user=of_any_user), mode, -1)
+    return _as_file(path, descriptor_of(path, _FLAGS[mode], below=below, of_any_user=of_any_user), mode, -1)
 
 
 _FLAGS = {"rb": os.O_RDONLY, "r+b": os.O_RDWR, "ab": os.O_RDWR | os.O_APPEND | os.O_CREAT}
@@ -225,8 +225,8 @@ def _opened(folder: Path, below: Path | None) -> Iterator[_Opened]:
                     with contextlib.suppress(OSError):
                         _check_kind(os.stat(name, dir_fd=descriptor, follow_symlinks=False), path, stat.S_ISDIR)
                     raise
-            os.close(descriptor)
-            descriptor = inner
+            descriptor, outer = inner, descriptor  # first, as Ctrl-C may come before `close` has returned
+            os.close(outer)
         yield _Opened(descriptor, "", owner)
     finally:
         os.close(descriptor)
@@ -242,12 +242,9 @@ def _named(path: Path) -> Iterator[None]:
         raise
 
 
-def _as_file(descriptor: int, mode: str, buffering: int) -> IO[Any]:
-    try:
-        return open(descriptor, mode, buffering)
-    except BaseException:
-        os.close(descriptor)
-        raise
+def _as_file(path: Path, descriptor: int, mode: str, buffering: int) -> IO[Any]:
+    # By an opener, the file has the descriptor from the start: Ctrl-C cannot come where both close it.
+    return open(path, mode, buffering, opener=lambda *_: descriptor)
 
 
 def _remove_file(folder: _Opened, path: Path) -> None:

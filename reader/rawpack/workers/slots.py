@@ -117,9 +117,9 @@ class Slot:
 
     def close_descriptor(self) -> None:
         """Stop sharing the slot with further processes; the memory stays."""
-        if self.descriptor is not None:
-            os.close(self.descriptor)
-            self.descriptor = None
+        descriptor, self.descriptor = self.descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def slot_of(array: NDArray[Any]) -> Slot | None:

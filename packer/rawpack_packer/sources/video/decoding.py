@@ -62,9 +62,9 @@ class Decoding(ABC):
 
     def close(self) -> None:
         self._read = iter(())
-        if self._video is not None:
-            self._video.close()
-            self._video = None
+        video, self._video = self._video, None
+        if video is not None:
+            video.close()
 
     def _open(self) -> OpenVideo:
         """The video, opened again at its start."""

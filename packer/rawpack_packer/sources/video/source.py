@@ -173,9 +173,9 @@ class Frames:
         return number, i - int(self.ends[number])
 
     def _close(self) -> None:
-        if self._open is not None:
-            self._open[1].close()
-            self._open = None
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened[1].close()
 
 
 def frame_table(
