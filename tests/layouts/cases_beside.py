@@ -99,6 +99,47 @@ CASES = {
             of="photos/val2017",
         ),
         photos(
+            "only images/train, with YOLO's labels of most around",
+            "images/train/{0,1,2}.jpg",
+            texts(BOX, "labels/train/{1,2}.txt"),
+            of="photos/images/train",
+        ),
+        photos(
+            "only images/val2017, with COCO's JSON around",
+            "images/val2017/{0,1}.jpg",
+            {"annotations/instances_val2017.json": coco("0.jpg", "1.jpg")},
+            of="photos/images/val2017",
+        ),
+        photos(
+            "only img, with Supervisely's JSON around",
+            "img/{0,1}.jpg",
+            texts("{}", "ann/{0,1}.jpg.json"),
+            of="photos/img",
+        ),
+        photos(
+            "only image_2, with KITTI's labels around",
+            "image_2/{0,1}.jpg",
+            texts("Car 0 0 1", "label_2/{0,1}.txt"),
+            of="photos/image_2",
+        ),
+        photos(
+            "only train, with Kaggle's table around",
+            "train/{0,1,2,3}.jpg",
+            {"train.csv": "id,breed\n0,pug\n1,cat\n2,cat\n3,pug\n"},
+            of="photos/train",
+        ),
+        photos(
+            "only test, with a table of one class around",
+            "test/{0,1,2,3}.jpg",
+            {"sample.csv": "id,breed\n0,cat\n1,cat\n2,cat\n3,cat\n"},
+            of="photos/test",
+        ),
+        photos(
+            "classes, and YOLO's boxes in folders of another name",
+            "photos/{a,b}/{0,1}.jpg",
+            texts(BOX, "runs/{a,b}/{0,1}.txt"),
+        ),
+        photos(
             "only classes, with captions around",
             "images/{cat,dog}/0.jpg",
             texts("a pet", "captions/{cat,dog}/0.txt"),

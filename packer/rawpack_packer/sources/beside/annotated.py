@@ -10,7 +10,8 @@ That is so for
   that lists images with labels;
 - a folder such as `masks` or `trainannot`, whose images are named as those of a folder next to it: it is no class;
 - files named as the images in a folder next to the source, or in that of its name next to the container that it is
-  in, as `labels/train` is for `images/train`; and COCO's JSON next to the source that lists its images.
+  in, as `labels/train` is for `images/train`; COCO's JSON next to the source that lists its images; and a table there
+  that has classes of them.
 
 A command that is printed packs what it says as it is typed, or fails; it loses no labels that the folders give without
 saying so. Where the columns of a table are not clear, none is printed.
@@ -41,6 +42,7 @@ from rawpack_packer.sources.beside import (
     NEVER,
     NO_PICKLES,
     PICKLES,
+    TABLES,
     AnnotatedError,
     Beside,
     ImageNames,
@@ -51,7 +53,7 @@ from rawpack_packer.sources.beside import (
     is_container,
     is_of_camera,
 )
-from rawpack_packer.sources.beside.tables import list_cure, refuse_listed
+from rawpack_packer.sources.beside.tables import labels_cure, list_cure, refuse_listed
 from rawpack_packer.sources.beside.twins import FIRST, MASKS, SECOND, refuse_twins
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_files import FolderFiles
@@ -73,6 +75,7 @@ _YOLO_PAGE = "see docs/how-to/pack-detection-datasets.md#any-folder-of-images-an
 _MOST_SHOWN = 3
 _MOST_TRIED, _MOST_LISTED = 200, 2000
 _MOST_NAMED, _FEW = 100_000, 3
+_MOST_ASKED, _MOST_SIBLINGS, _MOST_OF_TABLE = 8, 64, 1 << 28
 _ARRAYS = re.compile(
     rb"MATLAB 5\.0|\x89HDF\r\n|\x80[\x02-\x05][^\x00]|PK\x03\x04.{26}[^\x00]{0,200}(\.npy|/data\.pkl)", re.DOTALL
 )
@@ -324,7 +327,7 @@ def _refuse_apart(seen: Seen) -> None:
             cure = f"{command(seen.folder(roots[0]))} packs Pascal VOC's boxes" if roots else _VOC
         elif form == "yolo":
             options = ("--source", "yolo", "--images", seen.below(beside), "--labels-dir", seen.folder(folder))
-            cure = f"{command(*options, seen.path)} packs them as YOLO's boxes"
+            cure = f"{command(*options, seen.path)} packs them as YOLO's boxes" if len(seen.filled) == 1 else _YOLO_PAGE
         what = f"{suffix} files that are named as the images in {plain(beside) or 'the folder'}, such as "
         what += plain(text_of(folder + names[0]))
         raise seen.error(what, seen.unpacked(cure), "packing the folder would ignore them")
@@ -332,27 +335,41 @@ def _refuse_apart(seen: Seen) -> None:
 
 def _refuse_around(seen: Seen, part: FolderFiles) -> None:
     """Raise AnnotatedError where what describes the images is not in the folder, but next to it."""
+    from rawpack_packer.sources.detection.yolo import label_files
+
     folder = Listing(os.path.abspath(seen.path))  # noqa: PTH100 - a link keeps the folders that its path names
-    images = [part.key(i) for i in range(min(_FEW, len(part)))]
+    images = [part.key(i) for i in range(min(_MOST_ASKED, len(part)))]
     for inner in (folder, folder.above) if is_container(folder.above.path.name) else (folder,):
-        siblings = [name for name, is_dir in inner.above.names.items() if is_dir and name != inner.path.name]
-        for sibling in siblings[:_MOST_TRIED]:
-            place = Path(sibling, folder.path.relative_to(inner.path))
+        top, below = inner.above, folder.path.relative_to(inner.path)
+        siblings = [name for name, is_dir in top.names.items() if is_dir and name != inner.path.name]
+        for place in [Path(name, below) for name in siblings] if len(siblings) <= _MOST_SIBLINGS else ():
+            if not (top / os.fspath(place)).is_dir or top.holds(os.fspath(place / images[0])):  # a copy of the images
+                continue
             for suffix in (".txt", ".xml", ".json"):
-                files = [(place / image).with_suffix(suffix) for image in images]
-                if not all((inner.above / os.fspath(file)).is_file for file in files):
+                names = {image: (f"{os.path.splitext(image)[0]}{suffix}", f"{image}{suffix}") for image in images}  # noqa: PTH122
+                found = {os.fspath(place / name): image for image in images for name in names[image]}
+                found = {file: image for file, image in found.items() if (top / file).is_file}
+                if not found or 2 * len(found) < len(images):
                     continue
-                if inner.above.holds(os.fspath(place / images[0])):  # a copy of the images, with what describes them
-                    continue
-                head = (inner.above / os.fspath(files[0])).head
-                if _format_of(suffix, head) or not (seen.labeled or is_of_camera(head)):
-                    cure = f"{command(_written(seen, inner.above.path))} packs the images with them"
-                    raise _around_error(seen, inner.above.path / files[0], "is named as an image", "such files", cure)
-    if not seen.labeled and sum(folder.above.names.values()) <= _MOST_LISTS:  # each of which is listed
-        file, images_of = coco_splits(folder.above).get(folder.path.name, (None, None))
-        if file is not None and images_of == folder.path:
-            cure = f"{command(_written(seen, file))} packs images with their boxes"
-            raise _around_error(seen, file, "lists the images", "it", cure)
+                head = next((head for file in found if (head := (top / file).head).strip()), b"")
+                form = _format_of(suffix, head)
+                if form or not (seen.labeled or is_of_camera(head)):
+                    file, image = next(iter(found.items()))
+                    image = os.fspath(folder.path.relative_to(top.path) / image)
+                    cure = {"voc": _VOC, "yolo": _YOLO_PAGE}.get(form, _LISTING)
+                    as_usual = form == "voc" and file.startswith("Annotations/") and image.startswith("JPEGImages/")
+                    if as_usual or (form == "yolo" and label_files(top.path, image) == [file]):
+                        cure = f"{command(_written(seen, top.path))} packs the images with them"
+                    raise _around_error(seen, top.path / file, "is named as an image", "such files", cure)
+        if not seen.labeled and len(siblings) < _MOST_LISTS:  # each of which is listed
+            coco, images_of = coco_splits(top).get(folder.path.name, (None, None))
+            if coco is not None and images_of == folder.path:
+                cure = f"{command(_written(seen, coco))} packs images with their boxes"
+                raise _around_error(seen, coco, "lists the images", "it", cure)
+    tables = [name for name, is_dir in folder.above.names.items() if not is_dir and name.lower().endswith((*TABLES,))]
+    for table in [folder.above.path / name for name in sorted(tables)[:_MOST_LISTS]]:
+        if table.stat().st_size <= _MOST_OF_TABLE and (cure := labels_cure(seen, _written(seen, table))):
+            raise _around_error(seen, table, "has labels of the images", "them", cure)
 
 
 def _around_error(seen: Seen, file: Path, does: str, lost: str, cure: str) -> AnnotatedError:

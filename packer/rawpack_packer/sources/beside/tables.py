@@ -58,7 +58,7 @@ def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
             if (column := split_column(source, {})) is not None:
                 options += ["--split-by", column[0]]
             return f"{command(*options, where)} packs its columns as fields of the images that it lists{note}"
-        if cure := _labels_cure(seen, table):
+        if cure := labels_cure(seen, seen.below(table)):
             return cure
     return "see docs/how-to/pack-annotated-folders.md#a-table-of-labels"
 
@@ -73,15 +73,15 @@ def _listing(path: str, kind: str | None = None, pattern: str = "") -> Table | N
     return None
 
 
-def _labels_cure(seen: Seen, table: bytes) -> str:
+def labels_cure(seen: Seen, file: str) -> str:
     """The command that takes the classes of a table; "" where it has none for the images, or the folders have them."""
     from rawpack_packer.sources.labels_file import read_labels
 
-    keys, file = seen.images.keys(), seen.below(table)
+    keys = seen.images.keys()
     with suppress(RawpackError):
         labels = read_labels(file, keys, "").labels if keys and not seen.labeled else None
         # Otherwise each image may have a text of its own, or the rows be those of classes, by their numbers.
-        if labels and labels.names and 2 * len(labels.names) <= len(keys) <= 1.1 * (labels.numbers >= 0).sum():
+        if labels and labels.names and 4 <= 2 * len(labels.names) <= len(keys) <= 1.1 * (labels.numbers >= 0).sum():
             what = f"packs its {len(labels.names):,} classes, and no other column"
             return f"{command('--labels-file', file, seen.path)} {what}"
     return ""
