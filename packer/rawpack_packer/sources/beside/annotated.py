@@ -283,8 +283,6 @@ def _refuse_pairs(seen: Seen) -> None:
         return
     if formats == {".json": "labelme"} and not seen.in_archive and not seen.labeled:
         raise OtherKindError(seen.path, "labelme")
-    from rawpack_packer.sources.detection.yolo import label_files
-
     suffix = min(formats, key=lambda suffix: (suffix in PICKLES, suffix))
     (file, image), form = seen.beside.pairs[suffix], formats[suffix]
     others = [other for other in formats if other != suffix]
@@ -293,11 +291,18 @@ def _refuse_pairs(seen: Seen) -> None:
     cure = {"pickle": NO_PICKLES, "voc": _VOC, "yolo": _YOLO_PAGE}.get(form, _FILES_PAGE)
     if seen.in_archive and form != "pickle":
         cure = "see docs/how-to/pack-webdataset.md#fields"
-    elif form == "labelme" or (form == "yolo" and label_files(Path(seen.path), text_of(image)) == [text_of(file)]):
+    elif form == "labelme" or (form == "yolo" and _is_usual_yolo(Path(seen.path), text_of(file), text_of(image))):
         packs = "them as YOLO's boxes" if form == "yolo" else "labelme's boxes and polygons"
         packs += "; that loses the folders' classes" if seen.labeled else ""
         cure = f"{command('--source', form, seen.path)} packs {packs}"
     raise seen.error(what, cure, "packing the folder would ignore such files")
+
+
+def _is_usual_yolo(root: Path, file: str, image: str) -> bool:
+    """Whether a folder that is packed as YOLO's takes the boxes of an image from this file, and from no other."""
+    from rawpack_packer.sources.detection.yolo import label_files
+
+    return label_files(root, image) == [file]
 
 
 def _refuse_apart(seen: Seen) -> None:
@@ -335,8 +340,6 @@ def _refuse_apart(seen: Seen) -> None:
 
 def _refuse_around(seen: Seen, part: FolderFiles) -> None:
     """Raise AnnotatedError where what describes the images is not in the folder, but next to it."""
-    from rawpack_packer.sources.detection.yolo import label_files
-
     folder = Listing(os.path.abspath(seen.path))  # noqa: PTH100 - a link keeps the folders that its path names
     images = [part.key(i) for i in range(min(_MOST_ASKED, len(part)))]
     for inner in (folder, folder.above) if is_container(folder.above.path.name) else (folder,):
@@ -358,7 +361,7 @@ def _refuse_around(seen: Seen, part: FolderFiles) -> None:
                     image = os.fspath(folder.path.relative_to(top.path) / image)
                     cure = {"voc": _VOC, "yolo": _YOLO_PAGE}.get(form, _LISTING)
                     as_usual = form == "voc" and file.startswith("Annotations/") and image.startswith("JPEGImages/")
-                    if as_usual or (form == "yolo" and label_files(top.path, image) == [file]):
+                    if as_usual or (form == "yolo" and _is_usual_yolo(top.path, file, image)):
                         cure = f"{command(_written(seen, top.path))} packs the images with them"
                     raise _around_error(seen, top.path / file, "is named as an image", "such files", cure)
         if not seen.labeled and len(siblings) < _MOST_LISTS:  # each of which is listed
