@@ -125,9 +125,10 @@ def test_ctrl_c_while_any_file_is_closed(tmp_path: Path, monkeypatch: pytest.Mon
     def closing(descriptor: int) -> None:
         nonlocal left
         close(descriptor)
-        left -= sys._getframe(1).f_globals["__name__"] != "shutil"  # which itself closes a folder twice
-        if not left:
-            raise KeyboardInterrupt
+        if sys._getframe(1).f_globals["__name__"] != "shutil":  # which itself closes a folder twice
+            left -= 1
+            if not left:
+                raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "close", closing)
     for at in count(1):
