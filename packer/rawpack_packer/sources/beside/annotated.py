@@ -369,9 +369,12 @@ def _refuse_around(seen: Seen, part: FolderFiles) -> None:
             if coco is not None and images_of == folder.path:
                 cure = f"{command(_written(seen, coco))} packs images with their boxes"
                 raise _around_error(seen, coco, "lists the images", "it", cure)
-    tables = [name for name, is_dir in folder.above.names.items() if not is_dir and name.lower().endswith((*TABLES,))]
-    for table in [folder.above.path / name for name in sorted(tables)[:_MOST_LISTS]]:
-        if table.stat().st_size <= _MOST_OF_TABLE and (cure := labels_cure(seen, _written(seen, table))):
+    tables = sorted(name for name, is_dir in folder.above.names.items() if not is_dir)
+    tables = [name for name in tables if name.lower().endswith((*TABLES,)) and (folder.above / name).is_file]
+    for table in [folder.above.path / name for name in tables[:_MOST_LISTS]]:
+        # One with a single class may be a template of what is to be predicted.
+        cure = labels_cure(seen, _written(seen, table), 2) if table.stat().st_size <= _MOST_OF_TABLE else ""
+        if cure:
             raise _around_error(seen, table, "has labels of the images", "them", cure)
 
 

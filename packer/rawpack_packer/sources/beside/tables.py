@@ -11,7 +11,7 @@ from rawpack.errors import RawpackError
 from rawpack_packer.sources.beside import Seen, command, folder_of
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.table.table import Table
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, plain
 
 _MOST_TABLES = 4
 _IN_ARCHIVE = "unpack it, and pack the folder, or see docs/how-to/pack-archives.md#labels-from-a-file"
@@ -73,16 +73,19 @@ def _listing(path: str, kind: str | None = None, pattern: str = "") -> Table | N
     return None
 
 
-def labels_cure(seen: Seen, file: str) -> str:
-    """The command that takes the classes of a table; "" where it has none for the images, or the folders have them."""
+def labels_cure(seen: Seen, file: str, least: int = 1) -> str:
+    """The command that takes the classes of a table; "" where it has fewer than `least` for the images, or the folders
+    have them."""
     from rawpack_packer.sources.labels_file import read_labels
 
     keys = seen.images.keys()
     with suppress(RawpackError):
         labels = read_labels(file, keys, "").labels if keys and not seen.labeled else None
         # Otherwise each image may have a text of its own, or the rows be those of classes, by their numbers.
-        if labels and labels.names and 4 <= 2 * len(labels.names) <= len(keys) <= 1.1 * (labels.numbers >= 0).sum():
-            what = f"packs its {len(labels.names):,} classes, and no other column"
+        if labels and labels.names and 2 * len(labels.names) <= len(keys) <= 1.1 * (labels.numbers >= 0).sum():
+            if (classes := len(labels.names)) < least:
+                return ""
+            what = f"packs its {count(classes, 'class', 'classes')}, and no other column"
             return f"{command('--labels-file', file, seen.path)} {what}"
     return ""
 
