@@ -109,7 +109,7 @@ def test_the_file_may_be_in_the_source(kind: str, tmp_path: Path, monkeypatch: p
         assert labels_of(open_source(f"{packed}/train", labels_file=f"{packed}/labels.csv")) == LABELS
     Path("labels.csv").write_text(FILES["by stem.csv"].replace("ant", "bee"))
     assert labels_of(open_source(packed, labels_file="labels.csv"))["train/sub/3.png"] == "bee"
-    with pytest.raises(UsageError, match=r"there is no file of labels lables\.csv; did you mean labels\.csv\?"):
+    with pytest.raises(UsageError, match=r"the labels file lables\.csv does not exist; did you mean labels\.csv\?"):
         open_source(packed, labels_file="lables.csv")
 
 

@@ -89,7 +89,7 @@ def read_labels(
     except (tarfile.TarError, EOFError, UnicodeDecodeError) as error:
         raise UsageError(f"{shown} cannot be read as labels: {error}") from error
     except FileNotFoundError as error:
-        raise UsageError(f"there is no file of labels {shown}{near_path(str(where))}") from error
+        raise UsageError(f"the labels file {shown} does not exist{near_path(str(where))}") from error
     except OSError as error:
         raise UsageError(f"{shown} cannot be read: {reason_of(error)}; check the path of the labels") from error
 

@@ -244,15 +244,17 @@ def _labels(shards: Shards, classes: Classes | None) -> Labels | None:
             f"first image is {image}. A label and its image have one name up to the first dot, and follow one another: "
             "write the shard again so"
         )
-    known = None if shards.files.remotes else exported_beside(shards.files.paths[0]).classes
-    every = number_labels(values, classes, where=where, known=known, row_name=lambda i: plain(shards.key(i)))
+    every = number_labels(values, classes, where=where, row_name=lambda i: plain(shards.key(i)))
     numbers = every.numbers[shards.rows]
     path = Path(shards.files.paths[0]).with_name(_CLASSES)
-    is_named = every.names is not None or shards.files.remotes or not path.is_file()
-    if is_named or path.stat().st_size > _MOST_NAMES:
+    if every.names is not None or shards.files.remotes:
         return Labels(numbers, every.names)
+    known = exported_beside(path).classes  # also names that cannot be lines
+    if known is None and (not path.is_file() or path.stat().st_size > _MOST_NAMES):
+        return Labels(numbers, None)
     try:
-        return replace(number_labels(numbers, path, where=plain(os.fsencode(path))), notes=())
+        named = number_labels(numbers, path if known is None else None, known=known, where=plain(os.fsencode(path)))
+        return replace(named, notes=())
     except UsageError as error:
         return Labels(numbers, None, notes=(f"no names of classes: {error}; {opt.classes} names them",))
 

@@ -352,7 +352,7 @@ def _refuse_around(seen: Seen, part: FolderFiles) -> None:
                 names = {image: (f"{os.path.splitext(image)[0]}{suffix}", f"{image}{suffix}") for image in images}  # noqa: PTH122
                 found = {os.fspath(place / name): image for image in images for name in names[image]}
                 found = {file: image for file, image in found.items() if (top / file).is_file}
-                if not found or 2 * len(found) < len(images):
+                if not found or 2 * len({*found.values()}) < len(images):
                     continue
                 head = next((head for file in found if (head := (top / file).head).strip()), b"")
                 form = _format_of(suffix, head)
@@ -369,7 +369,7 @@ def _refuse_around(seen: Seen, part: FolderFiles) -> None:
             if coco is not None and images_of == folder.path:
                 cure = f"{command(_written(seen, coco))} packs images with their boxes"
                 raise _around_error(seen, coco, "lists the images", "it", cure)
-    tables = sorted(name for name, is_dir in folder.above.names.items() if not is_dir)
+    tables = [] if seen.labeled else sorted(name for name, is_dir in folder.above.names.items() if not is_dir)
     tables = [name for name in tables if name.lower().endswith((*TABLES,)) and (folder.above / name).is_file]
     for table in [folder.above.path / name for name in tables[:_MOST_LISTS]]:
         # One with a single class may be a template of what is to be predicted.

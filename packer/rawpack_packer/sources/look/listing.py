@@ -56,9 +56,9 @@ class Listing:
         self._spool = spool
         self.is_url = is_url(self._text)
         self.path = Path(_address(self._text) if self.is_url else path)
-        if self.path.name in ("", ".."):  # as of "." and "..": what the folder is called says what it is
-            self.path = Path(os.path.abspath(self.path))  # noqa: PTH100 - a link keeps the folders that its path names
         """Where it lies. For a URL, the address of the file, without a query and without the folder in an archive."""
+        if not self.is_url and self.path.name in ("", ".."):  # as of ".": the name of a folder may say what it is
+            self.path = Path(os.path.abspath(self.path))  # noqa: PTH100 - a link keeps the folders that its path names
         self.error: OSError | ValueError | None = None
         """Why the names of a folder could not be read; set by `names`."""
         self.hidden = 0
